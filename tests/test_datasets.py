@@ -68,6 +68,7 @@ def test_mnist(tmp_path):
         ),
         ({"y_train": np.zeros((5, 10), np.int64)}, r"y_train is int64 \(5, 10\); it must be integers \(5,\)"),
         ({"y_test": np.array([9, 10])}, r"y_test holds labels 9 to 10; they must be 0 to 9"),
+        ({"y_test": np.array([9, None])}, r"mnist.npz: x_test or y_test cannot be read \(Object arrays"),
         ({"x_test": np.zeros((2, 5, 5), np.uint8)}, r"images of x_train have 12 pixels, of x_test 25"),
     ],
 )

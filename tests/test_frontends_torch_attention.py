@@ -166,12 +166,59 @@ def test_transformers(activation, first, asked):
     assert asked.count("attention") == 3, "no kernel of torch's takes the layer as a whole"
 
 
+@pytest.mark.parametrize("mask", ["keys", "causal", "both", "added"])
+def test_masks_under_autocast(mask):
+    theirs = torch.nn.MultiheadAttention(8, 4, batch_first=True)
+    ours, x = nbt.nn.replace(copy.deepcopy(theirs)), torch.randn(2, 5, 8)
+    masks = {
+        name: torch.zeros(y.shape).masked_fill(y, -torch.inf) if torch.is_tensor(y) and y.dtype == torch.bool else y
+        for name, y in MASKS[mask].items()
+    }
+    with torch.autocast("cpu", torch.bfloat16):
+        y, want = (module(x, x, x, need_weights=False, **masks)[0] for module in (ours, theirs))
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y, want, rtol=2e-2, atol=2e-2)
+
+
 def test_hooks_of_a_layer_are_called():
     layer = nbt.nn.replace(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)).eval()
     seen = []
     layer.linear1.register_forward_hook(lambda module, given, y: seen.append(y.shape))
     layer(torch.randn(2, 5, 8))
     assert seen == [(2, 5, 16)]
+    layer.linear1._forward_hooks.clear()
+    layer.linear1.register_full_backward_hook(lambda module, dx, dy: seen.append(dy[0].shape))
+    layer(torch.randn(2, 5, 8)).sum().backward()
+    assert seen == [(2, 5, 16)] * 2
+
+
+class Doubled(torch.nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def with_own_forward(module):
+    forward = module.forward
+    module.forward = lambda x: 2 * forward(x)
+    return module
+
+
+LINEARS = {
+    "subclass": lambda: Doubled(8, 16),
+    "instance": lambda: with_own_forward(torch.nn.Linear(8, 16)),
+    "sequence": lambda: torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh()),
+    "activation": lambda: nbt.nn.Linear(8, 16, activation="tanh"),
+}
+
+
+@pytest.mark.parametrize("what", LINEARS)
+@pytest.mark.parametrize("layer", ["Encoder", "Decoder"])
+def test_a_linear_layer_of_ones_own_is_called(layer, what):
+    theirs = getattr(torch.nn, f"Transformer{layer}Layer")(8, 2, 16, dropout=0.0, batch_first=True)
+    theirs.linear1 = LINEARS[what]()
+    given = [torch.randn(2, 5, 8)] * (1 if layer == "Encoder" else 2)
+    want = theirs(*given)
+    torch.testing.assert_close(nbt.nn.replace(theirs)(*given), want, rtol=1e-4, atol=1e-5)
 
 
 def test_examples_run():

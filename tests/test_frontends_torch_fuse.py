@@ -7,6 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn.utils import prune  # noqa: E402
+
 import numbaprims  # noqa: E402
 from numbaprims.frontends import torch as nbt  # noqa: E402
 from numbaprims.frontends.torch.fuse import _ACTIVATIONS  # noqa: E402
@@ -156,6 +158,75 @@ def test_training_and_gradients_are_refused():
         nbt.fuse(nn.Sequential(nn.ReLU()).eval(), torch.ones(1, 3, 4, 4, dtype=torch.int32))
 
 
+@pytest.mark.parametrize("planned", [False, True])
+def test_autocast_changes_nothing(planned):
+    module = nn.Sequential(nn.Linear(8, 8), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.GELU()).eval()
+    x = torch.randn(2, 5, 8)
+    with torch.autocast("cpu", enabled=planned):
+        fused = nbt.fuse(module, x)
+    y = fused(x)
+    with torch.autocast("cpu"):
+        assert torch.equal(fused(x), y) and y.dtype == torch.float32
+
+
+# ---------------------------------------------------------------- hooks
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return self.norm(x) + x
+
+
+def normed(module):
+    """Weight norm whose weight in memory is another than that of the next call."""
+    nn.utils.weight_norm(module[0])
+    with torch.no_grad():
+        module(torch.zeros(1, 4, 2, 2))
+        module[0].weight_g.mul_(3)
+
+
+def pruned(module):
+    prune.l1_unstructured(module[0], "weight", amount=0.5)
+    with torch.no_grad():
+        module(torch.zeros(1, 4, 2, 2))
+        module[0].weight_orig.mul_(3)
+
+
+def hooks(at, name="register_forward_hook", hook=lambda module, given, y: 2 * y):
+    return lambda module: getattr(module[at], name)(hook)
+
+
+HOOKS = {
+    "weight norm": normed,
+    "pruning": pruned,
+    "convolution": hooks(0),
+    "before": hooks(0, "register_forward_pre_hook", lambda module, given: (3 * given[0],)),
+    "activation": hooks(1),
+    "sequence": hooks(2),
+    "block": hooks(3),
+    "part of a block": lambda module: hooks(0)([module[3].norm]),
+    "whole": lambda module: hooks(0)([module]),
+    "backward": hooks(1, "register_full_backward_hook", lambda module, dx, dy: (2 * dx[0],)),
+    "another forward": lambda module: setattr(module[1], "forward", lambda x: 7 * x),
+    "another forward of a block": lambda module: setattr(module[3], "forward", lambda x: 7 * x),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("what", HOOKS)
+def test_hooks_are_called(what):
+    convolution = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+    module = trained(convolution, nn.ReLU(), nn.Sequential(nn.BatchNorm2d(4), nn.Tanh()), Block())
+    HOOKS[what](module)
+    x = torch.randn(2, 4, 6, 6)
+    trains(module, x)
+    agrees(module, x)
+
+
 # ---------------------------------------------------------------- with gradients
 
 
@@ -193,6 +264,22 @@ def test_a_fused_network_has_the_gradients_of_its_module():
     trains(module.eval(), x)
     twin = pickle.loads(pickle.dumps(fused.eval()))
     assert torch.equal(twin(x), fused(x))
+
+
+def test_pruning_between_the_steps():
+    module, x = trained(nn.Conv2d(4, 4, 3, padding=1, groups=4), nn.ReLU()), torch.randn(2, 4, 6, 6)
+    fused = nbt.fuse(module, x, gradients=True)
+    pruned(module)
+    torch.testing.assert_close(fused(x), module(x))
+
+
+def test_planning_leaves_every_mode_as_it_is():
+    module = nn.Sequential(Block(), nn.ReLU())
+    module[0].norm.eval()
+    fused = nbt.fuse(module, torch.randn(2, 4, 3, 3), gradients=True)
+    assert [each.training for each in module.modules()] == [True, True, False, True]
+    trains(module, torch.randn(2, 4, 3, 3))
+    assert fused.module[0].norm.num_batches_tracked == 0
 
 
 @pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])

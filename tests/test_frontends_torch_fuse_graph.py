@@ -1,5 +1,6 @@
 """`numbaprims.frontends.torch.fuse` of modules that are no sequences: their graphs, as torch.fx traces them."""
 
+import operator
 import pathlib
 import pickle
 import runpy
@@ -162,6 +163,34 @@ def test_what_is_written_in_place_is_read_later():
     agrees(module, torch.randn(2, 3, 4, 5))
 
 
+def test_functions_in_place():
+    def forward(self, x):
+        y = self.conv(x)
+        torch.tanh_(y)
+        z = y.sigmoid_()
+        z.add_(x)
+        return torch.sigmoid_(y) + z
+
+    assert not called(agrees(Made(forward, conv=nn.Conv2d(3, 3, 1)), torch.randn(2, 3, 4, 5)))
+
+
+@pytest.mark.parametrize("name", ["iadd", "isub", "imul", "itruediv"])
+@pytest.mark.parametrize(
+    "other", [lambda x: 2.0, lambda x: x, lambda x: x.mean(1, True)], ids=["number", "tensor", "map"]
+)
+def test_operators_in_place(name, other):
+    """Python's, of which torch.fx knows only those that make something new."""
+
+    def forward(self, x):
+        y = self.conv(x)
+        skips, channels = [y], x.size(1)
+        channels *= 2  # a number
+        y = getattr(operator, name)(y, other(x))
+        return torch.cat([y, skips[0]], 1).view(-1, channels, 4, 5)
+
+    agrees(Made(forward, conv=nn.Conv2d(3, 3, 1)), torch.randn(2, 3, 4, 5))
+
+
 def test_the_input_is_not_written():
     agrees(Made(lambda self, x: functional.relu(x * 2.0) + x), torch.randn(2, 3, 4, 4))
     agrees(Made(lambda self, x: self.a(x), a=nn.Identity()), torch.randn(2, 3, 4, 4))
@@ -171,6 +200,10 @@ UNKNOWN = {
     "numbers decide": lambda self, x: x + 1 if x.sum() > 0 else x - 1,
     "a part is written": lambda self, x: (lambda y: (y[:, :1].relu_(), y * 1.0)[1])(self.conv(x)),
     "a constant is added in place": lambda self, x: self.conv(x).add_(1.0) * 2.0,
+    "in place by name": lambda self, x: (lambda y: (functional.leaky_relu_(y, 0.2), y + x)[1])(self.conv(x)),
+    "in place by position": lambda self, x: (lambda y: (functional.elu(y, 1.0, True), y + x)[1])(self.conv(x)),
+    "an image is written": lambda self, x: (lambda y: (y[-1].zero_(), y * 1.0)[1])(self.conv(x)),
+    "behind a dropout": lambda self, x: (lambda y: functional.dropout(y, 0.5, False).relu_() + y)(self.conv(x)),
 }
 
 

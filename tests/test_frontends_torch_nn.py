@@ -180,6 +180,25 @@ def test_refusals_and_warnings_are_torchs():
         torch.testing.assert_close(y, type(module)(1)(x.reshape(2, 2)))
 
 
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("shape", [(0, 4, 3, 3), (2, 4, 0, 3)])
+def test_batch_norm_of_no_elements(shape, momentum):
+    found = []
+    for layers in (torch.nn, nbt.nn):
+        module, x = layers.BatchNorm2d(4, momentum=momentum), torch.ones(shape, requires_grad=True)
+        y = module(x)
+        y.sum().backward()
+        found.append([y, x.grad, *module.buffers()])
+    torch.testing.assert_close(*found)
+
+
+def test_a_refused_batch_is_not_counted():
+    module = nbt.nn.BatchNorm1d(4)
+    with pytest.raises(ValueError, match="shape"):
+        module(torch.ones(2, 5))
+    assert module.num_batches_tracked == 0
+
+
 def test_replace():
     class Odd(torch.nn.Linear):
         def forward(self, x):

@@ -5,6 +5,7 @@ import pytest
 
 from numbaprims.nn import init
 from numbaprims.nn.cnn import CNN
+from numbaprims.nn.lstm import LSTM, Piece
 from numbaprims.nn.mlp import MLP
 from numbaprims.nn.training import train
 
@@ -37,6 +38,42 @@ def test_a_step_refuses_before_it_changes_anything(name, rows, labels, error, wo
 def test_no_rows_have_no_classes(name):
     found = MODELS[name][0]().predict(np.empty((0, 16), np.float32))
     assert found.shape == (0,) and found.dtype == np.int64
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_no_array_of_rows_is_refused(name):
+    model, x = MODELS[name][0](), np.ones((2, 16), np.float32)
+    with pytest.raises(TypeError, match="labels must be an array, not a list"):
+        model.train_step(x, [0, 1], 0.1)
+    for call in (model.predict, lambda x: model.train_step(x, np.zeros(len(x), int), 0.1)):
+        with pytest.raises(TypeError, match="x must be an array, not a list"):
+            call(x.tolist())
+        for given in (x[0], x[:, :15]):
+            with pytest.raises(ValueError, match=r"x is \(.*\); it must be \(rows, 16\)"):
+                call(given)
+
+
+@pytest.mark.parametrize("codes, error, words", [
+    ([1, 5], ValueError, "go from 1 to 5; they must be 0 to 4"),
+    ([-1, 2], ValueError, "go from -1 to 2; they must be 0 to 4"),
+    ([0.0, 1.0], TypeError, "are float64; they must be integers"),
+    ([], ValueError, "they must be one or more"),
+])  # fmt: skip
+def test_characters_that_there_are_not(codes, error, words):
+    model, codes = LSTM(5, 4, seed=1), np.array(codes)
+    before, good = [each.copy() for each in model.parameters], np.zeros((len(codes), 1), int)
+    for piece in (Piece(codes[:, None], good), Piece(good, codes[:, None])):
+        with pytest.raises(error, match=words):
+            model.train_step(piece, 0.1)
+    with pytest.raises(error, match=f"characters of start {words}" if len(codes) else words):
+        model.write(codes, 3)
+    if len(codes):
+        with pytest.raises(error, match=f"characters {words}"):
+            model.bits(np.append(codes, 0 * codes[:1]), 1)
+    with pytest.raises(TypeError, match="characters of start must be an array, not a list"):
+        model.write([0], 3)
+    for mine, untouched in zip(model.parameters, before, strict=True):
+        np.testing.assert_array_equal(mine, untouched)
 
 
 @pytest.mark.parametrize("rows, labels", [(0, 0), (3, 4), (3, 2)])

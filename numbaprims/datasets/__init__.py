@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -92,7 +93,10 @@ def load_mnist(path: str | PathLike[str]) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def _images_and_labels(data: np.lib.npyio.NpzFile, part: str, path: object) -> tuple[np.ndarray, np.ndarray]:
-    x, y = data[f"x_{part}"], data[f"y_{part}"]
+    try:
+        x, y = data[f"x_{part}"], data[f"y_{part}"]
+    except (ValueError, EOFError, BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path}: x_{part} or y_{part} cannot be read ({error})") from error
     if x.dtype != np.uint8 or x.ndim not in (2, 3) or not len(x):
         raise ValueError(f"{path}: x_{part} is {x.dtype} {x.shape}; it must be uint8 (count, height, width)")
     if y.dtype.kind not in "iu" or y.shape != (len(x),):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import numbaprims
-from numbaprims.nn.losses import check_labels, check_rows
+from numbaprims.nn.losses import check_labels, check_rows, check_samples
 from numbaprims.nn.mlp import ACTIVATIONS, MLP
 
 KERNEL, POOL = 3, 2
@@ -147,6 +147,7 @@ class CNN:
 
     def _images(self, x: Any) -> Any:
         side = self.layers[0].side
+        check_samples(x, side * side)
         return self.head.put(x).reshape(len(x), 1, side, side)
 
     def predict(self, x: np.ndarray) -> np.ndarray:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -38,20 +40,39 @@ def softmax_cross_entropy(
     return softmax_cross_entropy_by(numbaprims.exp, numbaprims.log, logits, labels, out)
 
 
-def check_rows(x: np.ndarray, labels: np.ndarray) -> None:
-    """ValueError for samples that have not a label each, and for none."""
-    if labels.shape != x.shape[:1] or not len(x):
-        raise ValueError(f"x is {x.shape} and labels {labels.shape}; they must be as many, one or more")
+def _shape(x: Any, name: str) -> tuple[int, ...]:
+    """The shape of an array; TypeError for what is none."""
+    try:
+        shape: tuple[int, ...] = x.shape
+    except AttributeError:
+        raise TypeError(f"{name} must be an array, not a {type(x).__name__}") from None
+    return shape
 
 
-def check_labels(labels: np.ndarray, classes: int) -> None:
-    """TypeError or ValueError for labels that are not integers from 0 to the last class."""
+def check_rows(x: Any, labels: Any) -> None:
+    """TypeError for what is no array, ValueError for samples that have not a label each, and for none."""
+    given = _shape(x, "x"), _shape(labels, "labels")
+    if given[1] != given[0][:1] or not len(x):
+        raise ValueError(f"x is {given[0]} and labels {given[1]}; they must be as many, one or more")
+
+
+def check_samples(x: Any, size: int) -> None:
+    """TypeError for what is no array, ValueError for one that is not rows of so many numbers."""
+    shape = _shape(x, "x")
+    if len(shape) < 2 or math.prod(shape[1:]) != size:
+        raise ValueError(f"x is {shape}; it must be (rows, {size})")
+
+
+def check_labels(labels: Any, classes: int, name: str = "labels") -> None:
+    """TypeError or ValueError for labels that are not integers from 0 to the last class, and for none."""
+    if 0 in _shape(labels, name):
+        raise ValueError(f"{name} are {labels.shape}; they must be one or more")
     if labels.dtype.kind not in "iu":
-        raise TypeError(f"labels are {labels.dtype}; they must be integers")
+        raise TypeError(f"{name} are {labels.dtype}; they must be integers")
     # The reductions of the ufuncs: the methods max, min, sum and mean take 1 to 4 us more, and there are five.
-    least, most = np.minimum.reduce(labels), np.maximum.reduce(labels)
+    least, most = np.minimum.reduce(labels, axis=None), np.maximum.reduce(labels, axis=None)
     if least < 0 or most >= classes:
-        raise ValueError(f"labels go from {least} to {most}; they must be 0 to {classes - 1}")
+        raise ValueError(f"{name} go from {least} to {most}; they must be 0 to {classes - 1}")
 
 
 def softmax_cross_entropy_by(

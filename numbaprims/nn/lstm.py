@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import numbaprims
+from numbaprims.nn.losses import check_labels
 
 #: So much of the last update goes on in the next one; gradients that are longer than CLIP are shortened to it.
 MOMENTUM, CLIP = 0.9, 1.0
@@ -93,9 +94,13 @@ class LSTM:
             piece: characters and those behind them.
             rate: the learning rate.
             state: what the piece before left; the gradient does not go back into it.
+
+        Raises:
+            TypeError, ValueError: characters that are not integers from 0 to the last one.
         """
         *_, weight, bias = self.parameters
-        y, *state_after, reserve = numbaprims.lstm_train(self._units[piece.x], self.weights, *(state or ()))
+        check_labels(piece.labels, len(bias))
+        y, *state_after, reserve = numbaprims.lstm_train(self._given(piece.x), self.weights, *(state or ()))
         rows, labels = y.reshape(-1, y.shape[-1]), piece.labels.reshape(-1)
         scores = numbaprims.linear(rows, weight, bias)
         loss = numbaprims.softmax_cross_entropy(scores, labels)
@@ -123,12 +128,14 @@ class LSTM:
         for piece in pieces(text, streams, steps):
             scores, state = self._scores(piece.x, state)
             labels = piece.labels.reshape(-1)
+            check_labels(labels, self.sizes[0], "characters")
             total += float(numbaprims.softmax_cross_entropy(scores, labels)) * len(labels)
             count += len(labels)
         return total / count / float(np.log(2))
 
     def write(self, start: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
         """Draw so many characters behind the start of a text, each by the chances that the model gives it."""
+        check_labels(start, self.sizes[0], "characters of start")
         rng, found = np.random.default_rng(seed), [int(start[-1])]
         state = self._scores(start[:-1, None], None)[1] if len(start) > 1 else None
         for _ in range(count):
@@ -137,8 +144,13 @@ class LSTM:
             found.append(int(rng.choice(len(chances), p=chances / chances.sum())))
         return np.array(found[1:])
 
+    def _given(self, x: np.ndarray) -> np.ndarray:
+        """Characters as unit vectors."""
+        check_labels(x, self.sizes[0], "characters")
+        return self._units[x]
+
     def _scores(self, x: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        y, *state_after = numbaprims.lstm(self._units[x], self.weights, *(state or ()))
+        y, *state_after = numbaprims.lstm(self._given(x), self.weights, *(state or ()))
         scores: np.ndarray = numbaprims.linear(y.reshape(-1, y.shape[-1]), *self.parameters[4:])
         return scores, (state_after[0], state_after[1])
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import numbaprims
-from numbaprims.nn.losses import check_rows, softmax_cross_entropy
+from numbaprims.nn.losses import check_rows, check_samples, softmax_cross_entropy
 
 #: Activations whose gradient follows from their result, so that the input need not be kept.
 ACTIVATIONS = ("sigmoid", "relu", "tanh")
@@ -112,6 +112,7 @@ class MLP:
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Give the most likely class of each row of x (rows, pixels), as int64 (rows,)."""
+        check_samples(x, self.sizes[0])
         return self.predict_here(self.put(x))
 
     def predict_here(self, y: Any) -> np.ndarray:
@@ -131,10 +132,11 @@ class MLP:
             rate: the learning rate; W -= rate * dloss/dW.
 
         Raises:
-            TypeError: labels that are no integers.
-            ValueError: labels out of range, not a label for each row, or no rows.
+            TypeError: what is no array, or labels that are no integers.
+            ValueError: labels out of range, not a label for each row, no rows, or rows of another size.
         """
         check_rows(x, labels)
+        check_samples(x, self.sizes[0])
         x = self.put(x)
         return self._step_of_one(x, labels, rate) if len(labels) == 1 else self.step_of_batch(x, labels, rate)
 

@@ -11,8 +11,9 @@ import torch
 import numbaprims
 from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, only_tensor, read, twin_of
 from numbaprims.frontends.torch.fuse_training import Trained
+from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.nn import ACTIVATIONS, TWINS
-from numbaprims.frontends.torch.recording import differentiable, recorded
+from numbaprims.frontends.torch.recording import differentiable, recorded, without_autocast
 from numbaprims.fusion import layers
 from numbaprims.fusion.stack_plan import FusedNetwork
 
@@ -79,7 +80,7 @@ for _rank in (1, 2, 3):
 def _described(module: Any, x: Any) -> tuple[Any, Any]:
     """The description of a module, and what the module makes of x."""
     kind = type(module)
-    if kind is nn.Sequential:
+    if kind is nn.Sequential and not hooked(module):
         found = []
         for each in module:
             layer, x = _described(each, x)
@@ -97,6 +98,8 @@ def _described(module: Any, x: Any) -> tuple[Any, Any]:
 
 def _layer(module: Any, ndim: int) -> Any:
     """The layer that a module is for inputs of so many dimensions; None where it is none that is known."""
+    if hooked(module):
+        return None
     kind = type(module)
     if getattr(module, "activation", None) is None:
         kind = TWINS.get(kind, kind)
@@ -114,7 +117,8 @@ def _layer(module: Any, ndim: int) -> Any:
 
 @differentiable(FusedNetwork.__call__)
 def _run(network: Any, x: Any) -> Any:
-    return network(x)
+    with without_autocast(x):
+        return network(x)
 
 
 class Fused(torch.nn.Module):
@@ -147,7 +151,9 @@ def fuse(
     Pooling, batch norm, activations, dropout, convolutions, linear layers, sums, products and concatenations are
     planned. A module of your own is traced by torch.fx: what its `forward` does with torch's functions and methods is
     planned too, or called as it is; so are modules of torch's that are no such layer, by their twins in `nn` where
-    there are some. What torch.fx cannot trace is called as a whole. Weights are copied.
+    there are some. What torch.fx cannot trace is called as a whole, and so is a module with hooks (weight norm and
+    pruning are such) or a `forward` of the instance's own. Weights are copied. Under `torch.autocast` it computes in
+    the dtype of the example.
 
     Args:
         module: in eval mode, of one tensor; its layers of exactly torch's own classes or their twins in `nn`.
@@ -181,7 +187,8 @@ def fuse(
     training = [name or type(module).__name__ for name, each in module.named_modules() if each.training]
     if training:
         raise ValueError(f"module is in training mode ({', '.join(training[:3])}); call module.eval() first")
-    with torch.no_grad():
-        described, _ = _described(module, example.detach())
+    # in place of inference mode, whose tensors do not say what is written to them
+    with torch.inference_mode(False), torch.no_grad(), without_autocast(example):
+        described, _ = _described(module, example.detach().clone())
     options: dict[str, Any] = {"strategy": strategy, "limit": limit, "exact": exact}
     return Fused(numbaprims.fuse(described, tuple(example.shape), dtype=example.dtype, **options))

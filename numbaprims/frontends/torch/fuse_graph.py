@@ -13,6 +13,7 @@ import torch
 import torch.fx
 
 import numbaprims
+from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.nn import OURS, TWINS
 from numbaprims.fusion import layers
 
@@ -20,8 +21,8 @@ _f: Any = torch.nn.functional
 #: Functions and methods that are an activation without arguments.
 _ACTIVATIONS = {
     **dict.fromkeys((_f.relu, torch.relu, torch.relu_, "relu", "relu_"), "relu"),
-    **dict.fromkeys((_f.sigmoid, torch.sigmoid, "sigmoid", "sigmoid_"), "sigmoid"),
-    **dict.fromkeys((_f.tanh, torch.tanh, "tanh", "tanh_"), "tanh"),
+    **dict.fromkeys((_f.sigmoid, torch.sigmoid, torch.sigmoid_, "sigmoid", "sigmoid_"), "sigmoid"),
+    **dict.fromkeys((_f.tanh, torch.tanh, torch.tanh_, "tanh", "tanh_"), "tanh"),
     **{getattr(_f, torchs): ours for torchs, ours in {
         "relu6": "relu6", "silu": "silu", "gelu": "gelu", "mish": "mish", "selu": "selu", "elu": "elu",
         "hardswish": "hard_swish", "hardsigmoid": "hard_sigmoid", "leaky_relu": "leaky_relu", "softplus": "softplus",
@@ -31,7 +32,6 @@ _SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 _PRODUCTS = (operator.mul, operator.imul, torch.mul, "mul", "mul_")
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
 _DROPOUTS = (_f.dropout, _f.dropout1d, _f.dropout2d, _f.dropout3d, _f.alpha_dropout, _f.feature_alpha_dropout)
-_IN_PLACE = (operator.iadd, operator.imul, torch.relu_)
 #: Functions of windows whose arguments behind x are those of a module, in its order.
 _MODULES = {
     getattr(_f, f"{name}_pool{rank}d"): getattr(torch.nn, f"{module}Pool{rank}d")
@@ -79,10 +79,26 @@ def _multiplied(a: Any, b: Any) -> Any:
     return numbaprims.binary(a, b, "mul")
 
 
+class _Proxy(torch.fx.Proxy):
+    """A value whose operators in place are recorded as such: of ``x += y`` torch.fx makes ``x + y``."""
+
+
+def _in_place(function: Any) -> Callable[[Any, Any], Any]:
+    return lambda x, other: x.tracer.create_proxy("call_function", function, (x, other), {})
+
+
+_IN_PLACE = {getattr(operator, f"i{name}") for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")}
+for _operator in _IN_PLACE:
+    setattr(_Proxy, f"__{_operator.__name__}__", _in_place(_operator))
+
+
 class _Tracer(torch.fx.Tracer):
     def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
-        """torch's own and their twins: what stands in them is not looked at."""
-        return super().is_leaf_module(m, module_qualified_name) or type(m) in TWINS
+        """torch's own, their twins and what has hooks: what stands in them is not looked at."""
+        return super().is_leaf_module(m, module_qualified_name) or type(m) in TWINS or hooked(m)
+
+    def proxy(self, node: Any) -> Any:
+        return _Proxy(node, self)
 
 
 def is_leaf(module: Any) -> bool:
@@ -110,14 +126,6 @@ def only_tensor(y: Any, module: Any) -> Any:
     return y
 
 
-def _writes(node: Any, module: Any) -> bool:
-    """Whether a node writes to its first operand, or elsewhere."""
-    if module is not None:
-        return bool(getattr(module, "inplace", False)) and type(module) not in TWINS  # whose results are new
-    named = isinstance(node.target, str) and node.target.endswith("_") and not node.target.endswith("__")
-    return bool(named or node.target in _IN_PLACE or node.kwargs.get("inplace") or "out" in node.kwargs)
-
-
 class _Reader(torch.fx.Interpreter):
     """Runs a graph on the example and describes its nodes."""
 
@@ -132,10 +140,17 @@ class _Reader(torch.fx.Interpreter):
         self.places = {node: at for at, node in enumerate(graph.nodes)}
         self.shared: dict[Any, set[Any]] = {}
         """Tensors -> those that may share their memory: what a function was given and gave."""
+        self.writing: set[Any] = set()
+        """Nodes that have written to a tensor that they were given."""
 
     def run_node(self, n: Any) -> Any:
         """Compute a node, and say what it is."""
+        given = [self.env[each] for each in n.all_input_nodes]
+        given = [x for x in given if isinstance(x, torch.Tensor) and not x.is_inference()]  # which cannot be written to
+        before = [x._version for x in given]
         value = super().run_node(n)
+        if before != [x._version for x in given]:
+            self.writing.add(n)
         if n.op == "placeholder":
             if self.numbers or not isinstance(value, torch.Tensor):
                 raise Unknown(f"another argument, {n.name}")
@@ -146,8 +161,10 @@ class _Reader(torch.fx.Interpreter):
             first = self.example
             # what is no batch of values is part of the functions that read it
             if value.ndim and value.shape[0] == first.shape[0] and value.dtype == first.dtype:
-                if n.users or _writes(n, self._module(n)):
+                if n.users or n in self.writing:
                     self._describe(n, value)
+        if n in self.writing - self.numbers.keys() - self.constants.keys():
+            raise Unknown(f"{n.name} writes to what is no batch of values")
         return value
 
     def _module(self, n: Any) -> Any:
@@ -180,7 +197,9 @@ class _Reader(torch.fx.Interpreter):
             self._called(n, value)
         else:
             self._add(n, found, tensors[0])
-            if not found.passes:
+            if found.passes:
+                self._share(n, tensors[0])
+            else:
                 self._written(n)
 
     def _one(self, n: Any, operands: Any, words: Any) -> Any:
@@ -206,11 +225,17 @@ class _Reader(torch.fx.Interpreter):
 
     def _written(self, n: Any) -> None:
         """Let those that come later read what a node has written over its first operand."""
-        if _writes(n, self._module(n)):
+        if n in self.writing:
             others = self.shared.get(n.args[0], set()) - {n.args[0]}
             if any(self.places[user] > self.places[n] for each in others for user in each.users):
                 raise Unknown(f"{n.name} writes to what may be part of another tensor")
-            self.numbers[n.args[0]] = self.numbers[n]
+            old = self.numbers[n.args[0]]  # which others have too that were written before: they are the same tensor
+            self.numbers.update(dict.fromkeys([each for each, k in self.numbers.items() if k == old], self.numbers[n]))
+
+    def _share(self, *nodes: Any) -> None:
+        """Note that tensors may share their memory."""
+        family = set(nodes).union(*(self.shared.get(each, ()) for each in nodes))
+        self.shared.update(dict.fromkeys(family, family))
 
     def _called(self, n: Any, value: Any) -> None:
         """A node by torch, with the sizes and other numbers that it reads."""
@@ -238,16 +263,21 @@ class _Reader(torch.fx.Interpreter):
             module = self._module(node)
             put: Any = places.get
             args, words = (torch.fx.node.map_arg(each, put) for each in (node.args, node.kwargs))
-            steps.append((node.op, node.target if module is None else twin_of(module), args, words))
-            if _writes(node, module):
-                raise Unknown(f"{node.name} writes to its operand")
+            target = node.target if module is None else twin_of(module)
+            if node in self.writing:
+                if node is not n or target not in _IN_PLACE or n.args[0] not in self.numbers:
+                    raise Unknown(f"{node.name} writes to its operand")
+                target = _Copied(target)
+            steps.append((node.op, target, args, words))
         whole = (
             inner == [n] and n.op == "call_module" and len(tensors) == 1 and n.args == (tensors[0],) and not n.kwargs
         )
         call = layers.Call(steps[0][1] if whole else Expression(steps), tuple(value.shape[1:]))
         self._add(n, call, *tensors)
-        family = {n, *tensors}.union(*(self.shared.get(each, ()) for each in tensors))
-        self.shared.update(dict.fromkeys(family, family))
+        if n in self.writing:
+            self._written(n)
+        else:
+            self._share(n, *tensors)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -261,6 +291,19 @@ class _Constant:
 
     def __repr__(self) -> str:
         return f"constant {tuple(getattr(self.value, 'shape', ()))}"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class _Copied:
+    """A function that writes to its first operand, of a copy of that: what is in place in the type of the operand."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, x: Any, other: Any) -> Any:
+        return self.function(x.clone(), other)
+
+    def __repr__(self) -> str:
+        return self.function.__name__
 
 
 def read(module: Any, example: Any, layer: Callable[[Any, int], Any]) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ import numbaprims
 from numbaprims.arrays import NUMPY, dtype_name
 from numbaprims.dtypes import FLOATS
 from numbaprims.frontends.torch.fuse_graph import only_tensor
+from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.recording import Recorded, differentiable
 from numbaprims.fusion.depthwise import operations_of
 from numbaprims.fusion.layers import Conv
@@ -102,7 +103,7 @@ class _Run:
 
 def _leaves(module: Any) -> Iterator[Any]:
     """Modules one after another."""
-    if type(module) is nn.Sequential:
+    if type(module) is nn.Sequential and not hooked(module):
         for each in module:
             yield from _leaves(each)
     else:
@@ -130,30 +131,32 @@ class Trained(torch.nn.Module):
         super().__init__()
         self.module = module
         self._shape, self._dtype, self._describe = tuple(example.shape), example.dtype, describe
-        self._plans: dict[tuple[bool, ...], list[Any]] = {}
+        self._plans: dict[tuple[tuple[bool, bool], ...], list[Any]] = {}
         self.calls()
 
     @property
-    def modes(self) -> tuple[bool, ...]:
-        return tuple(each.training for each in _leaves(self.module))
+    def modes(self) -> tuple[tuple[bool, bool], ...]:
+        """Of each module, whether it trains and whether it has hooks, as pruning gives it some in between."""
+        return tuple((each.training, hooked(each)) for each in _leaves(self.module))
 
     def calls(self) -> list[Any]:
         """What is called one after another, in the modes that the modules are in: stacks, and modules."""
-        found, modes = self._plans.get(self.modes), self.modes
+        modes = self.modes
+        found = self._plans.get(modes)
         if found is not None:
             return found
         found = self._plans[modes] = []
         dtype = dtype_name(self._dtype, "dtype")
         leaves = list(_leaves(self.module))
+        trained = [(each, each.training) for each in self.module.modules()]
         try:
-            for each in leaves:
-                each.eval()  # else statistics would move
+            self.module.eval()  # else statistics would move
             with torch.no_grad():
                 x = torch.zeros(self._shape, dtype=self._dtype, device=next(self._tensors(), torch.empty(0)).device)
                 shapes = [x.shape, *((x := only_tensor(each(x), each)).shape for each in leaves)]
         finally:
-            for each, mode in zip(leaves, modes, strict=True):
-                each.train(mode)
+            for each, mode in trained:
+                each.training = mode
         for each, shape in zip(leaves, shapes, strict=False):
             layer = self._describe(each, len(shape))
             if layer is not None and layer.passes:

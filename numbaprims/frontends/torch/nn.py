@@ -14,7 +14,7 @@ from numbaprims.frontends.torch import activations as f
 from numbaprims.frontends.torch.convolutions import conv, conv_transpose
 from numbaprims.frontends.torch.dropout import dropout
 from numbaprims.frontends.torch.losses import CTCLoss as CTCLoss
-from numbaprims.frontends.torch.modules import Activated, batched, by_rank, twin
+from numbaprims.frontends.torch.modules import Activated, Linear as Linear, batched, by_rank, twin
 from numbaprims.frontends.torch.nn_attention import (
     MultiheadAttention as MultiheadAttention,
     TransformerDecoderLayer as TransformerDecoderLayer,
@@ -86,21 +86,6 @@ from numbaprims.frontends.torch.nn_resizing import (
     UpsamplingNearest2d as UpsamplingNearest2d,
 )
 from numbaprims.frontends.torch.places import Embedding as Embedding
-from numbaprims.frontends.torch.products import linear
-
-
-class Linear(Activated, torch.nn.Linear):
-    """`torch.nn.Linear` by `numbaprims.linear`; `activation` is applied in the same pass.
-
-    Example:
-        >>> import torch
-        >>> Linear(3, 2, activation="relu")(torch.ones(4, 3)).shape
-        torch.Size([4, 2])
-    """
-
-    def forward(self, input: Any) -> Any:
-        return linear(input, self.weight, self.bias, activation=self.activation)
-
 
 # ---------------------------------------------------------------- convolutions
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from numbaprims.frontends.torch.attention import attention
+from numbaprims.frontends.torch.modules import Linear, hooked
 from numbaprims.frontends.torch.products import linear
 
 _functional: Any = torch.nn.functional
@@ -44,8 +45,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         if one and key_padding_mask is not None:
             key_padding_mask = key_padding_mask[None]
         causal = is_causal and key_padding_mask is None  # beside a mask of keys the other mask says so itself
-        mask = None if causal else self._mask(query, key, key_padding_mask, attn_mask)
-        heads = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in self._projected(query, key, value))
+        heads = [x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in self._projected(query, key, value)]
+        # in the type of the heads, which under autocast is not that of the query
+        mask = None if causal else self._mask(heads[0].dtype, key_padding_mask, attn_mask)
         y = attention(*heads, mask=mask, causal=causal).transpose(1, 2).flatten(-2)
         y = linear(y, self.out_proj.weight, self.out_proj.bias)
         return (y[0] if one else y if self.batch_first else y.transpose(0, 1)), None
@@ -87,7 +89,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             if tuple(mask.shape) not in shapes:
                 raise ValueError(f"{name} has shape {tuple(mask.shape)}; it must be {' or '.join(map(str, shapes))}")
 
-    def _mask(self, query: Any, key: Any, of_keys: Any, of_pairs: Any) -> Any:
+    def _mask(self, dtype: torch.dtype, of_keys: Any, of_pairs: Any) -> Any:
         """torch's two masks, whose True closes, as one whose True is open, or as what is added to the scores."""
         found = None
         if of_pairs is not None:
@@ -99,14 +101,17 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             elif found.dtype == of_keys.dtype == torch.bool:
                 found = found | of_keys
             else:
-                found = sum(_functional._canonical_mask(x, "mask", None, "", query.dtype) for x in (found, of_keys))
+                found = sum(_functional._canonical_mask(x, "mask", None, "", dtype) for x in (found, of_keys))
         if found is None:
             return None
-        return ~found if found.dtype == torch.bool else found.to(query.dtype)
+        return ~found if found.dtype == torch.bool else found.to(dtype)
 
 
 class _TransformerLayer(torch.nn.Module):
-    """The products of the layer by ours, which apply its activation in the same pass where it is ReLU or GELU."""
+    """The products of the layer by ours, which apply its activation in the same pass where it is ReLU or GELU.
+
+    A `linear1` that does more than its class does is called as it is.
+    """
 
     #: torch takes a whole layer at inference to a kernel of its own where it reads 1 or 2 here, past all modules.
     activation_relu_or_gelu = property(lambda self: 0, lambda self, value: None)
@@ -116,7 +121,8 @@ class _TransformerLayer(torch.nn.Module):
     def _hidden(self, x: Any) -> Any:
         inner: Any = self
         kind, module = self._ACTIVATIONS.get(inner.activation), inner.linear1
-        if kind is None or module._forward_hooks or module._forward_pre_hooks:
+        plain = type(module) in (torch.nn.Linear, Linear) and not hooked(module)
+        if kind is None or not plain or getattr(module, "activation", None) is not None:
             return inner.activation(module(x))
         return linear(x, module.weight, module.bias, activation=kind)
 

@@ -92,11 +92,9 @@ class _BatchNorm(Activated, torch.nn.modules.batchnorm._BatchNorm):
 
     def forward(self, input: Any) -> Any:
         self._check_input_dim(input)
-        track, momentum = self.training and self.track_running_stats, self.momentum
-        if track and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if momentum is None:  # the mean of all batches
-                momentum = 1.0 / float(self.num_batches_tracked)
+        track, momentum, batches = self.training and self.track_running_stats, self.momentum, self.num_batches_tracked
+        if track and batches is not None and momentum is None:  # the mean of all batches
+            momentum = 1.0 / (float(batches) + 1.0)
         running: Any = (self.running_mean, self.running_var)
         like = input if running[0] is None else running[0]
         scale = torch.ones(input.shape[1], dtype=like.dtype, device=like.device) if self.weight is None else self.weight
@@ -104,12 +102,16 @@ class _BatchNorm(Activated, torch.nn.modules.batchnorm._BatchNorm):
         words: dict[str, Any] = {"eps": self.eps, "activation": self.activation}
         if not self.training and running[0] is not None:
             return f.batch_norm(input, scale, shift, *running, **words)
+        if not input.numel():
+            return super().forward(input)  # without statistics of its own, which leaves the running ones
         _functional._verify_batch_size(list(input.shape))
         if not track or running[0] is None:
             return f.batch_norm_train(input, scale, shift, **words)[0]
         y, _, _, *new = f.batch_norm_train(input, scale, shift, *running, momentum=momentum or 0.0, **words)
         for old, value in zip(running, new, strict=True):
             old.copy_(value)
+        if batches is not None:
+            batches.add_(1)
         return y
 
 

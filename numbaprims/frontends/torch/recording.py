@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -98,6 +99,13 @@ def autocast(*given: Any) -> tuple[Any, ...]:
         x.to(dtype) if isinstance(x, _Tensor) and x.is_floating_point() and x.dtype != torch.float64 else x
         for x in given
     )
+
+
+def without_autocast(x: Any) -> contextlib.AbstractContextManager[Any]:
+    """A context in which autocast is off for the device of x."""
+    if isinstance(x, _Tensor) and torch.is_autocast_enabled(x.device.type):
+        return torch.autocast(x.device.type, enabled=False)
+    return contextlib.nullcontext()
 
 
 def reads(kind: str) -> str:
