@@ -176,6 +176,12 @@ def _enter_lazy_tensor(x: Any, name: str, library: Torch, error: Exception) -> t
             f"{name} is a {describe(x)} inside torch.vmap or a forward-mode derivative, without memory of its own; "
             "pass the whole batch (gemm, linear and activations take leading dimensions), outside of the transform"
         ) from error
+    if "tensor subclasses" in str(error):
+        raise TypeError(
+            f"{name} has no numbers, as where torch.export traces a model; export it before its layers are replaced"
+        ) from error
+    if x.is_nested:
+        raise TypeError(f"{name} is a nested tensor; pass its tensors one by one, or one that is padded") from error
     if not x.is_neg():
         raise TypeError(f"{name} is a {describe(x)} that has no plain CPU memory: {error}") from error
     storage, dtype, _ = _enter_tensor(x.resolve_neg(), name, library)
@@ -187,6 +193,8 @@ def _enter_other(x: Any, name: str) -> tuple[Any, str, Library]:
         if isinstance(x, np.ma.MaskedArray):
             raise TypeError(f"{name} is a masked array, whose mask would be lost; pass {name}.filled(value)")
         return _enter_ndarray(x.view(ndarray), name)
+    if isinstance(x, type):  # which has the attributes of arrays, and none of their values
+        raise TypeError(f"{name} is the {describe(x)}; it must be {_ALLOWED}")
     # `entered` is our DeviceArray's; to look for the interface would make its dict, 0.5 us
     if hasattr(x, "entered") or hasattr(x, "__cuda_array_interface__"):
         from numbaprims.device_arrays import enter_interface
@@ -202,6 +210,18 @@ def _enter_other(x: Any, name: str) -> tuple[Any, str, Library]:
         except (BufferError, RuntimeError, ValueError) as error:
             raise TypeError(f"{name} is a {describe(x)} that NumPy cannot read through DLPack: {error}") from error
     raise TypeError(f"{name} is a {describe(x)}; it must be {_ALLOWED} (np.asarray makes one of a list or a scalar)")
+
+
+def values_of(x: Any, name: str) -> ndarray:
+    """The values of an array of any library, of a list or of a number, in an array of the host."""
+    values = x
+    try:
+        for read in ("cpu", "get", "to_host"):
+            values = getattr(values, read)() if hasattr(values, read) else values
+        return np.asarray(values)
+    except (RuntimeError, TypeError, ValueError) as error:  # a tensor that requires grad, lists of several lengths
+        why = "" if getattr(x, "is_nested", False) else f": {error}"  # torch asks for reports of nested ones
+        raise TypeError(f"{name} is a {describe(x)} whose values cannot be read{why}") from error
 
 
 def require_same(first: Any, first_name: str, other: Any, other_name: str) -> NoReturn:

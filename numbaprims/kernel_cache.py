@@ -21,14 +21,13 @@ import json
 import os
 import pickle
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from numbaprims import kernel_files, settings
+from numbaprims import forks, kernel_files, settings
 from numbaprims.kernel_files import Entry, clear, directory, entries, make_private, size, untrusted
 from numbaprims.source_digest import NotStable, closure_digest, function_token
 
@@ -68,6 +67,13 @@ class _Numba(NamedTuple):
     versions: tuple
     options: Callable[[], tuple]
 
+
+# What a damaged file or another Numba raises, beside OSError. Nothing wider: a caller's signal handler may raise too, a
+# time limit for one, and that has to reach the caller.
+_FOREIGN = (
+    AssertionError, AttributeError, EOFError, ImportError, LookupError, RuntimeError, TypeError, ValueError,
+    pickle.PickleError,
+)  # fmt: skip
 
 # Numba's own settings that change the code it makes.
 _CODE_OPTIONS = (
@@ -114,7 +120,7 @@ def _numba_parts() -> _Numba | str:
             versions,
             options,
         )
-    except Exception as error:
+    except _FOREIGN as error:
         return f"this Numba lacks a part that the kernel cache needs ({type(error).__name__}: {error})"
 
 
@@ -139,17 +145,31 @@ def codegen_facts() -> tuple[str, str, str]:
     return ("", "", "") if isinstance(parts, str) else parts.target.codegen().magic_tuple()
 
 
+@functools.cache
 def compiler_lock() -> AbstractContextManager[Any]:
     """Numba's re-entrant compiler lock. Code that compiles takes it before any lock of its own.
 
     The other order deadlocks: one thread holds our lock and waits for Numba's, another compiles the user's
     function, which holds Numba's, and asks for the same kernel.
+
+    Forks wait for it, from the first use on: a child that got LLVM in the middle of another thread's
+    compilation could compile nothing. (Numba has imported logging, whose lock forks take too, by then.)
     """
     try:
         from numba.core.compiler_lock import global_compiler_lock
     except ImportError:
         return nullcontext()
+    forks.wait_for(global_compiler_lock)
     return global_compiler_lock
+
+
+@functools.cache
+def _load_filelock() -> None:
+    """Import it, which takes 20 ms and only compilations need: their forks wait for the compiler first."""
+    import filelock  # noqa: F401
+
+    if not isinstance(lock := compiler_lock(), nullcontext):
+        forks.wait_for(lock)
 
 
 @functools.cache
@@ -263,7 +283,7 @@ class KernelCache:
         parts = _parts()
         return parts.dumps((_external_symbols(result), tuple(result.reload_init), parts.reduce(result)))
 
-    # What Numba calls. None of these raises.
+    # What Numba calls. None of these raises what is wrong with the cache.
     @property
     def cache_path(self) -> str:
         return str(directory())
@@ -287,7 +307,9 @@ class KernelCache:
             key = self._usable_key(sig)
             if key is not None:
                 found = self._load(key, target_context)
-        except Exception as error:
+        except (OSError, *_FOREIGN) as error:
+            if kernel_files.of_a_time_limit(error):
+                raise
             _warn("load", f"{self.name} was not loaded ({type(error).__name__}: {error}); it is compiled")
         _counts["misses" if found is None else "hits"] += 1
         return found
@@ -299,9 +321,11 @@ class KernelCache:
             if key is not None:
                 self._save(key, cres)
         except OSError as error:
+            if kernel_files.of_a_time_limit(error):
+                raise
             where = f"{directory()} cannot be used ({error})"
             _warn("write", f"{where}; every process compiles its kernels. NUMBAPRIMS_CACHE_DIR names another")
-        except Exception as error:
+        except _FOREIGN as error:
             _warn("save", f"{self.name} was not kept ({type(error).__name__}: {error})")
         finally:
             self._release()
@@ -350,6 +374,7 @@ class KernelCache:
         if payload is None:
             payload = self._read(own, file, key)
         if payload is None and self._wants_lock:
+            _load_filelock()
             self._lock = kernel_files.Lock(own, file, LOCK_SECONDS)
             if self._lock.acquire():  # another process may have kept it while we waited
                 payload = self._read(own, file, key)
@@ -361,6 +386,8 @@ class KernelCache:
         try:
             return kernel_files.read(folder, file, key)
         except OSError as error:
+            if kernel_files.of_a_time_limit(error):
+                raise
             _warn("read", f"{os.path.join(folder, file)} cannot be read ({error}); the kernel is compiled")
         except ValueError as reason:
             _warn("corrupt", f"{os.path.join(folder, file)} is ignored, since {reason}; it is compiled again")
@@ -444,7 +471,7 @@ def compile_lock(cache: KernelCache) -> Iterator[None]:
 
 
 _paused: list[bool] = []  # whether the collector ran before, of each compilation under way
-_pausing = threading.Lock()
+_pausing = forks.lock()
 
 
 @contextmanager

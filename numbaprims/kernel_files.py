@@ -200,12 +200,17 @@ def remove(path: str) -> bool:
     return True
 
 
+def of_a_time_limit(error: BaseException) -> bool:
+    """Whether a caller's signal handler raised it: TimeoutErrors of disks have the system's number."""
+    return isinstance(error, TimeoutError) and error.errno is None
+
+
 # ---------------------------------------------------------------------------------------------- locks
 class Lock:
     """A file lock for one kernel: while one process compiles it, others wait and then load it.
 
     A lock that cannot be taken (read-only directory, a mount without locks, a holder that hangs) is given
-    up after `seconds`; `acquire` never raises. A holder that died has lost its lock by then: the system
+    up after `seconds`; `acquire` does not raise for it. A holder that died has lost its lock by then: the system
     frees it.
     """
 
@@ -221,13 +226,15 @@ class Lock:
         """Wait for the lock; False if this process goes on without it."""
         if self._lock is not None or self._path in Lock._held:
             return False
-        try:
-            import filelock
+        import filelock
 
+        try:
             prepare(self._folder)
             lock = filelock.FileLock(self._path, timeout=self._seconds)
             lock.acquire(poll_interval=0.02)
-        except Exception:
+        except (OSError, NotImplementedError) as error:
+            if of_a_time_limit(error) and not isinstance(error, filelock.Timeout):
+                raise
             return False
         Lock._held.add(self._path)
         self._lock = lock
@@ -244,7 +251,7 @@ class Lock:
         remove(self._path)
         try:
             lock.release()
-        except Exception:
+        except OSError:
             pass  # closing the file has freed it
 
 

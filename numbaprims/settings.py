@@ -59,26 +59,10 @@ class Settings:
     """
 
     __slots__ = (
-        "accuracy",
-        "algorithm",
-        "allow_tf32",
-        "cache",
-        "cache_dir",
-        "cache_limit",
-        "calls",
-        "database",
-        "deterministic",
-        "device",
-        "find_mode",
-        "key",
-        "shipped_cache",
-        "solver_workspace",
-        "stream",
-        "threads",
-        "trial",
-        "verbose",
-        "workspace_limit",
-    )
+        "accuracy", "algorithm", "allow_tf32", "cache", "cache_dir", "cache_limit", "calls", "database",
+        "deterministic", "device", "find_mode", "key", "shipped_cache", "solver_workspace", "stream", "threads",
+        "trial", "verbose", "workspace_limit",
+    )  # fmt: skip
 
     threads: int | None  #: None: as many as cpu/threads.py finds
     deterministic: bool
@@ -121,6 +105,16 @@ class Settings:
             if name == stem:
                 return solver
         return None
+
+    def __copy__(self) -> Settings:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Settings:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Where it arrives, it has a key of that process; the stream and what is timed stay behind."""
+        return Settings, ({**self.as_dict(), "stream": None, "trial": None},)
 
     def as_dict(self) -> dict[str, Any]:
         """The values by name, without the key."""
@@ -233,7 +227,7 @@ def _check_path(name: str, value: Any) -> str | None:
     return os.path.abspath(os.path.expanduser(text)) if text else None
 
 
-def _check_bytes(name: str, value: Any) -> int:
+def check_bytes(name: str, value: Any) -> int:
     allowed = "a number of bytes from 0, with K, M, G or T behind it where that is shorter"
     if not isinstance(value, str):
         return _check_int(name, value, 0, 1 << 60, allowed)
@@ -254,7 +248,7 @@ def _check_database(name: str, value: Any) -> str | None:
 def _check_solver_workspace(name: str, value: Any) -> int | None:
     if isinstance(value, str) and value.strip().lower() == "unlimited":
         return None
-    return _check_bytes(name, value)
+    return check_bytes(name, value)
 
 
 # field: (check, default, environment variable)
@@ -270,9 +264,9 @@ _FIELDS: dict[str, tuple[Callable[[str, Any], Any], Any, str | None]] = {
     "find_mode": (_check_choice(FIND_MODES), "fast", "NUMBAPRIMS_FIND_MODE"),
     "cache": (_check_bool, True, "NUMBAPRIMS_CACHE"),
     "cache_dir": (_check_path, None, "NUMBAPRIMS_CACHE_DIR"),
-    "cache_limit": (_check_bytes, 1 << 30, "NUMBAPRIMS_CACHE_LIMIT"),
+    "cache_limit": (check_bytes, 1 << 30, "NUMBAPRIMS_CACHE_LIMIT"),
     "shipped_cache": (_check_path, None, "NUMBAPRIMS_SHIPPED_CACHE"),
-    "workspace_limit": (_check_bytes, 256 << 20, "NUMBAPRIMS_WORKSPACE"),
+    "workspace_limit": (check_bytes, 256 << 20, "NUMBAPRIMS_WORKSPACE"),
     "database": (_check_database, None, "NUMBAPRIMS_DATABASE"),
     "solver_workspace": (_check_solver_workspace, None, "NUMBAPRIMS_SOLVER_WORKSPACE"),
     "trial": (lambda name, value: value, None, None),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -53,9 +55,9 @@ def channels_last(layout: object, rank: int) -> bool:
     >>> channels_last("NCHW", 2), channels_last("NDHWC", 3), channels_last("NHWC", 1)
     (False, True, True)
     """
-    if layout in ("NCHW", _FIRST[rank]):
+    if isinstance(layout, str) and layout in ("NCHW", _FIRST[rank]):
         return False
-    if layout in ("NHWC", _LAST[rank]):
+    if isinstance(layout, str) and layout in ("NHWC", _LAST[rank]):
         return True
     raise ValueError(f"layout is {layout!r}; for {rank} spatial dimensions it must be {_FIRST[rank]} or {_LAST[rank]}")
 
@@ -77,6 +79,24 @@ def per_dimension(value: object, rank: int, name: str, least: int) -> tuple[int,
             raise ValueError(f"{name} is {value!r}; it must be at least {least}")
         checked.append(int(item))
     return tuple(checked)
+
+
+def items_of(shape: Any, name: str) -> tuple[Any, ...]:
+    """The elements of a shape that a caller gives; TypeError, naming it, where it has none."""
+    try:
+        return tuple(shape)
+    except TypeError:
+        raise TypeError(f"{name} is {shape!r}; it must be a sequence of integers") from None
+
+
+def sizes_of(shape: Any, name: str) -> tuple[int, ...]:
+    """A shape that a caller gives, as integers; TypeError or ValueError, naming it, for what is none.
+
+    >>> sizes_of([1, 2], "x_shape")
+    (1, 2)
+    """
+    sizes = items_of(shape, name)
+    return per_dimension(sizes, len(sizes), name, 0)
 
 
 def window_extent(kernel: int, dilation: int) -> int:

@@ -1,6 +1,7 @@
 """The kernel cache in one process: its key, its files, and what a damaged or unwritable disk does to it."""
 
 import ctypes
+import errno
 import gc
 import os
 import pickle
@@ -296,6 +297,32 @@ def test_errors_stay_warnings_under_warnings_as_errors(disk, tmp_path, capsys):
     kernel.compile()  # this project's pytest turns warnings into errors
     assert kernel.ctypes(2) == 10
     assert "cannot be used" in capsys.readouterr().err
+
+
+class Limit(Exception):
+    """Of a caller, whose signal handler raises it whenever it is time."""
+
+
+@pytest.mark.parametrize("error", [Limit("time is up"), TimeoutError("time is up"), KeyboardInterrupt()])
+@pytest.mark.parametrize("name", ["read", "unpack", "file_name", "Lock", "prepare", "pack"])
+def test_a_callers_time_limit_reaches_the_caller(disk, monkeypatch, name, error):
+    def late(*given):
+        raise error
+
+    if name == "unpack":
+        disk.use()
+    with monkeypatch.context() as patch, pytest.raises(type(error)):
+        patch.setattr(kernel_files, name, late)
+        disk.use()
+    assert disk.use() == ("hits" if name == "unpack" else "saves") and disk.warned == []
+
+
+def test_a_disk_that_is_too_slow_costs_a_warning(disk, monkeypatch):
+    def late(*given):
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+    monkeypatch.setattr(kernel_files, "read", late)
+    assert disk.use() == "saves" and len(disk.warned) == 1 and "timed out" in disk.warned[0]
 
 
 def test_lock_that_cannot_be_taken_costs_time_only(disk, monkeypatch):

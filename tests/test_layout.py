@@ -29,13 +29,14 @@ KERNELS_NEED = {
     "philox", "stacks", "ops._gather_problem", "ops._gather_index_problem",
 }  # fmt: skip
 
-# tables of plain data, which import nothing of ours: everybody may
-TABLES = {"dtypes", "stems"}
+# tables of plain data, and locks, which import nothing of ours: everybody may
+TABLES = {"dtypes", "stems", "forks"}
 # part of the package -> the parts it may import (its own is always allowed; "" is the package itself)
 MAY_IMPORT = {
     "": {"dispatch.explain", "dispatch.fast_path", "ops", "settings"},
     "dtypes": set(),
     "stems": set(),
+    "forks": set(),
     "settings": set(),
     "shapes": set(),
     "libraries": set(),
@@ -95,6 +96,7 @@ MAY_IMPORT = {
     },
     "bench": {
         "arrays",
+        "cli",
         "recurrent",
         "cpu.rates",
         "cpu.roofline",
@@ -398,6 +400,23 @@ def test_top_modules_do_not_share_names_with_public_functions():
     # `import numbaprims.gemm` would otherwise replace the function by a module.
     top = {path.stem for path in PACKAGE.glob("*.py")} | {path.name for path in PACKAGE.iterdir() if path.is_dir()}
     assert not top & set(numbaprims._LAZY)
+
+
+def test_locks_survive_forks():
+    # cpu/threads.py makes its own anew, with the rest of what it knows
+    wrong = [
+        where(path, node.lineno)
+        for path in MODULES
+        if path not in (PACKAGE / "forks.py", PACKAGE / "cpu" / "threads.py")
+        for node in nodes(path)
+        if isinstance(node, ast.Attribute) and node.attr in ("Lock", "RLock") and ast.unparse(node).startswith("thr")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_folder_of_modules_is_a_package():
+    # a folder without is found on a disk, but not in a zip file
+    assert [folder for folder in {path.parent for path in MODULES} if not (folder / "__init__.py").exists()] == []
 
 
 def test_nothing_is_parked():

@@ -74,6 +74,28 @@ def test_taken_back_it_is_forgotten():
         registry.unregister("ger", "mine")
 
 
+@pytest.mark.parametrize("method, gives, error, says", [
+    ("estimate", float("nan"), ValueError, "its estimate is nan; it must be seconds"),
+    ("estimate", None, ValueError, "its estimate is None; it must be seconds"),
+    ("why_not", KeyError("mine2"), KeyError, "mine2"),
+    ("program", None, TypeError, "solver 'wrong' of ger gives None as its program"),
+])  # fmt: skip
+def test_a_wrong_solver_is_named(method, gives, error, says):
+    def wrong(self, *given):
+        if isinstance(gives, Exception):
+            raise gives
+        return gives
+
+    fast = {"estimate": lambda self, *given: 0.0}
+    registry.register("ger", type("Wrong", (Naive,), {"name": "wrong", **fast, method: wrong})())
+    try:
+        with pytest.raises(error, match=says) as raised:
+            numbaprims.ger(X, Y)
+        assert method == "program" or raised.value.__notes__ == ["in solver 'wrong' of ger"]
+    finally:
+        registry.unregister("ger", "wrong")
+
+
 @pytest.mark.parametrize("method", ["program", "bind"])
 def test_a_class_without_a_file_says_where_its_method_stands(method):
     """As in a notebook on Python 3.11, where inspect finds no source of a class."""

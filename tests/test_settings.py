@@ -1,7 +1,9 @@
 """Settings: the environment, the process default, the override of a context."""
 
 import contextvars
+import copy
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -286,6 +288,16 @@ def test_records_are_immutable():
     with pytest.raises(AttributeError):
         del current().threads
     assert "threads=" in repr(current())
+
+
+def test_records_are_copied_and_pickled():
+    with config(threads=3, algorithm="gemm:blocked", stream=5):
+        state = current()
+    assert copy.copy(state) is copy.deepcopy(state) is state
+    again = pickle.loads(pickle.dumps(state))
+    assert again.as_dict() == {**state.as_dict(), "stream": None} and again.key == state.key
+    with settings.trial(threading.Lock()):
+        assert pickle.loads(pickle.dumps(current())).trial is None
 
 
 def test_importing_settings_loads_nothing_heavy():

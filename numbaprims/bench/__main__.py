@@ -5,6 +5,7 @@ import json
 import sys
 
 from numbaprims.bench import command
+from numbaprims.cli import told
 
 
 def main() -> int:
@@ -17,4 +18,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(told(main))

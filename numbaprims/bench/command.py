@@ -28,12 +28,12 @@ def _counts(text: str) -> list[int]:
 
 def positive(text: str) -> int:
     """A size of the command line."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} given, allowed are whole numbers from 1")
+    if not text.isdecimal() or not 1 <= int(text) <= sys.maxsize:
+        raise argparse.ArgumentTypeError(f"{text!r} given, allowed are whole numbers from 1, below 2^63")
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     with contextlib.suppress(ValueError):
         if 0 < float(text) < math.inf:
             return float(text)
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--quick", action="store_true", help="a few small shapes and short measurements, to see that it works")
     add(
         "--time-limit",
-        type=_seconds,
+        type=seconds,
         metavar="S",
         help="seconds for each case, three rounds at least, one of a round that alone takes longer (default 10)",
     )
@@ -150,7 +150,9 @@ def run(args: argparse.Namespace) -> int:
     rivals.load_rival("torch")
     try:
         return _run_here(args)
-    except ValueError as error:
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError) as error:
         print(f"numbaprims bench: {error}", file=sys.stderr)
         return 2
 
@@ -175,6 +177,7 @@ def _run_here(args: argparse.Namespace) -> int:
     if args.device != "cpu":
         subject.open_device(args.device)  # or the words why not, before anything else
     document: dict[str, Any] = results.facts(command_line(args), args.removed or [])
+    results.check_paths(results.files(args, document), args.plot)
     _print_facts(document)
     failed = subject.run(args, document)
     from numbaprims.bench import table

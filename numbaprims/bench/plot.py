@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from numbaprims.bench.results import NO_MATPLOTLIB
 from numbaprims.bench.table import RIVALS
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito).
@@ -20,7 +21,7 @@ def draw(document: dict[str, Any], path: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("plot: matplotlib is not installed; pip install numbaprims[bench] brings it") from None
+        raise ValueError(NO_MATPLOTLIB) from None
     records = [record for record in document["records"] if "roof" in record]
     if not records:
         raise ValueError("plot: nothing to draw, allowed are runs of a primitive with results")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import math
 import os
@@ -12,6 +13,7 @@ import subprocess
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import numbaprims
 from numbaprims.bench import rivals, targets
 
 SCHEMA = 1
+NO_MATPLOTLIB = "plot: matplotlib is not installed; pip install numbaprims[bench] brings it"
 
 
 def facts(command: str, removed: Iterable[str]) -> dict[str, Any]:
@@ -105,11 +108,34 @@ def commit() -> str | None:
 
 def save(path: str | os.PathLike[str], document: Mapping[str, Any]) -> None:
     """Write a run as JSON, whole or not at all."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = _partial(Path(path))
     partial.write_text(json.dumps(_rounded(document), indent=1) + "\n", encoding="utf-8")
     os.replace(partial, path)
+
+
+def _partial(path: Path) -> Path:
+    """The file beside `path` that is written first; their folder is there then."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+def check_paths(paths: Iterable[Path], plot: str | None) -> None:
+    """Ask before anything is measured whether it can be written, and drawn.
+
+    Raises:
+        OSError: a file cannot be written.
+        ValueError: the plot's ending means nothing, or matplotlib is not installed.
+    """
+    if plot and Path(plot).suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"plot: {plot!r} given, allowed are files that end in .png, .svg or .pdf")
+    if plot and find_spec("matplotlib") is None:
+        raise ValueError(NO_MATPLOTLIB)
+    for path in [*paths, *map(Path, filter(None, [plot]))]:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        partial = _partial(path)
+        partial.touch()
+        partial.unlink()
 
 
 def files(options: Namespace, document: Mapping[str, Any]) -> list[Path]:

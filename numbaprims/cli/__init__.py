@@ -5,9 +5,12 @@ module of the command that is called gets imported, so that ``numbaprims --help`
 """
 
 import argparse
+import contextlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import Any
 
 import numbaprims
 
@@ -27,6 +30,38 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the process's own arguments when None) names; return its exit status."""
+    return told(_run, argv)
+
+
+def told(run: Callable[..., int], *given: Any) -> int:
+    """``run(*given)``, the exit status; what is not a mistake of the program ends in words."""
+    try:
+        try:
+            return run(*given)
+        finally:
+            sys.stdout.flush()  # or Python does at its end, and nobody is told in words
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # its reader has seen enough, as `head` has
+        _drop_output()
+        return 141
+    except (OSError, MemoryError) as error:
+        print(f"numbaprims: {error or type(error).__name__}", file=sys.stderr)
+        _drop_output()
+        return 1
+
+
+def _drop_output() -> None:
+    """Let Python write nowhere what it could not write."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError):  # of a stream without a number
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="numbaprims", description="Deep-learning primitives in pure Python.")
     parser.add_argument("--version", action="version", version=f"numbaprims {numbaprims.__version__}")
@@ -39,8 +74,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command is None:
         parser.print_help()
         return 0
-    try:
-        return import_module(COMMANDS[arguments.command][0]).run(arguments)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return import_module(COMMANDS[arguments.command][0]).run(arguments)

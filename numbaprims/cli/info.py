@@ -203,7 +203,7 @@ def render(facts: dict[str, Any]) -> str:
         *_gpu_rows(gpu),
         ("kernel cache", cache["off"] or cache["directory"]),
         ("", f"{cache['entries']} kernels, {_size(cache['bytes'])}"),
-        ("", f"the two drivers: {cache['hits']} found, {cache['misses']} compiled"),
+        ("", f"the drivers: {cache['hits']} found, {cache['misses']} compiled"),
     ]
     lines = _columns(rows)
     return "\n".join([*lines, *(f"warning: {text}" for text in facts["warnings"])])

@@ -25,6 +25,12 @@ def positive(text: str) -> int:
     return command.positive(text)
 
 
+def seconds(text: str) -> float:
+    from numbaprims.bench import command
+
+    return command.seconds(text)
+
+
 def add_stems(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """A parser for a problem of each stem, with where and in how much memory it runs."""
     stems = parser.add_subparsers(dest="stem", required=True, metavar="|".join(STEMS))

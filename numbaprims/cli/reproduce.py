@@ -5,6 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+from numbaprims.cli import told
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from numbaprims.bench import figures
@@ -34,6 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
             return status
     try:
         return _run(arguments)
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         print(f"numbaprims reproduce: {error}", file=sys.stderr)
         return 2
@@ -53,6 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
         paths = [Path(arguments.json)] if arguments.json else []
         if arguments.save:
             paths.append(Path(arguments.save, document["machine"]["slug"], "figures", f"{arguments.figure}.json"))
+        results.check_paths(paths, arguments.plot)
         for _ in figure.measure(arguments, document):
             for path in paths:
                 results.save(path, document)
@@ -71,4 +76,4 @@ def _command(arguments: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run(argparse.Namespace(**json.loads(sys.argv[1]))))
+    sys.exit(told(run, argparse.Namespace(**json.loads(sys.argv[1]))))

@@ -14,9 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("stem", nargs="?", choices=problems.STEMS, metavar="stem", help=", ".join(problems.STEMS))
     add("--suite", metavar="NAME", help="a suite of shapes: resnet50, gemm:square; alone or with the options of a stem")
     problems.add_arguments(parser)
-    add("--budget", type=float, metavar="SECONDS", help="end after so long, and keep what was found")
+    add("--budget", type=problems.seconds, metavar="SECONDS", help="end after so long, and keep what was found")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="where kernels run")
-    add("--jobs", type=int, default=0, metavar="N", help="compile in N processes (timings take turns all the same)")
+    add("--jobs", type=problems.positive, default=1, metavar="N", help="compile in N processes; timings take turns")
     add("--sampler", choices=("order", "optuna"), default="order", help="all configs, or a quarter that optuna draws")
     add("--again", action="store_true", help="also time what an earlier run has timed")
     add("--export", metavar="FILE", help="write the database as JSON lines, after tuning if there is anything to tune")
@@ -40,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.export:
             only = functools.partial(ship.checked, device=arguments.device) if arguments.check else iter
             print(f"{database.export_file(arguments.export, only=only)} records written to {arguments.export}")
+    except BrokenPipeError:
+        raise
     except (ValueError, TypeError, OSError, RuntimeError) as error:
         print(f"numbaprims tune: {error}", file=sys.stderr)
         return 2

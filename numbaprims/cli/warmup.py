@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--suite", metavar="NAME", help="a suite of shapes: resnet50, gemm:square; alone or of the stems"
     )
     problems.add_arguments(parser)
-    parser.add_argument("--jobs", type=int, default=None, help="processes; default one a CPU that may be used")
+    parser.add_argument("--jobs", type=problems.positive, help="processes; default one a CPU that may be used")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     from numbaprims import kernel_cache
     from numbaprims.cpu import threads
 
-    jobs = max(1, arguments.jobs or threads.default_threads())
+    jobs = arguments.jobs or threads.default_threads()
     began, failures, compiled = perf_counter(), [], 0
     # Compilation holds one lock for a whole process, so threads would not help; spawned and not forked,
     # because a child forked after an OpenMP region dies at its own first one.

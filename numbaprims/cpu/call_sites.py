@@ -11,15 +11,13 @@ import contextvars
 import ctypes
 import itertools
 import math
-import os
 import struct
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from numbaprims import settings
+from numbaprims import forks, settings
 from numbaprims.cpu.call_entry import ALIGN, FLOAT, NOTHING, R_HASH, TEMPORARY, make_entry
 from numbaprims.cpu.program import array as word_of
 from numbaprims.cpu.recording import NOWHERE, Recording, extent, place_of, stand_in
@@ -41,16 +39,7 @@ from numbaprims.cpu.simd.call_sites import (
 CAPACITY = 4096
 
 # Held for as long as a table is looked at, by nobody who compiles.
-_lock = threading.Lock()
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+_lock = forks.lock()
 
 
 class ArrayKind(NamedTuple):

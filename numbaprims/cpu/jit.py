@@ -177,7 +177,7 @@ def _compile_through_cache(
     kind = kernel_cache.CodeCache if isinstance(compiled, CFunc) else kernel_cache.KernelCache
     cache = kind(function, name, spec, options)
     compiled._cache = cache
-    with kernel_cache.compile_lock(cache), _compiling():
+    with kernel_cache.compiler_lock(), kernel_cache.compile_lock(cache), _compiling():
         compile_now()
 
 

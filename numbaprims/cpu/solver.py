@@ -29,7 +29,10 @@ class Solver(_solver.Solver, abc.ABC):
         return self.regions(problem, target, config).nbytes
 
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
-        return make_launcher(self.program(problem, target, config))
+        program = self.program(problem, target, config)
+        if not isinstance(program, Program):
+            raise TypeError(f"solver {self.name!r} of {problem.stem} gives {program!r} as its program")
+        return make_launcher(program)
 
 
 def run(program: Program, *arrays: Any) -> None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import threading
+import numbers
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims import settings
+from numbaprims import forks, settings
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Config, Launcher, Solver, default_config
@@ -70,7 +70,7 @@ class Trial:
         self._wanted = (stem, problem)
         self._solver = solver
         self._config = config or {}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self.call: Callable[[], Any] | None = None
 
     @property
@@ -117,17 +117,27 @@ def candidates(
     for solver in solvers:
         nothing = problem.empty and solver is not solvers[-1]
         why_not = solver.why_not_asked if solver.name == asked else solver.why_not
-        refusal = "there is nothing to compute" if nothing else why_not(problem, target)
-        config: Config = {}
-        if refusal is None:
-            config = default_config(solver, problem, target)
-            refusal = over_limit(solver, problem, target, config, limit)
-        if refusal is None:
-            seconds = 0.0 if problem.empty else float(solver.estimate(problem, target))
-            found.append(Candidate(solver, None, seconds, config))
-        else:
-            found.append(Candidate(solver, refusal, math.inf, {}))
+        try:
+            refusal = "there is nothing to compute" if nothing else why_not(problem, target)
+            config: Config = {}
+            if refusal is None:
+                config = default_config(solver, problem, target)
+                refusal = over_limit(solver, problem, target, config, limit)
+            seconds = math.inf
+            if refusal is None:
+                seconds = 0.0 if problem.empty else _seconds(solver.estimate(problem, target))
+        except Exception as error:  # a user's own may be wrong
+            error.add_note(f"in solver {solver.name!r} of {problem.stem}")
+            raise
+        found.append(Candidate(solver, refusal, seconds, config if refusal is None else {}))
     return tuple(found)
+
+
+def _seconds(estimate: Any) -> float:
+    """An estimate that others can be compared with."""
+    if not isinstance(estimate, numbers.Real) or math.isnan(estimate):
+        raise ValueError(f"its estimate is {estimate!r}; it must be seconds")
+    return float(estimate)
 
 
 def over_limit(solver: Solver, problem: Problem, target: Any, config: Config, limit: int | None) -> str | None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import threading
 from collections.abc import Callable
 from typing import Any
 
-from numbaprims import settings
+from numbaprims import forks, settings
 from numbaprims.dispatch.launchers import remember
 
 #: Patterns of one function; then all are forgotten.
@@ -137,7 +136,7 @@ class _noting(settings.config):
 _memos: dict[int, Memo] = {}
 _armed: bool | None = None
 """Whether native code answers; None before it was asked."""
-_lock = threading.RLock()  # of all patterns; a destructor may call too
+_lock = forks.lock()  # of all patterns; a destructor may call too
 
 
 def fast(function: Callable[..., Any]) -> Any:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
-from numbaprims import settings
+from numbaprims import forks, settings
 from numbaprims.dispatch import choose as _choose, examples, registry, tables
 from numbaprims.dispatch.check import check_of
 from numbaprims.dispatch.explain import problem_and_device, seconds_text
@@ -135,7 +134,7 @@ def find(
     mode: str = "normal",
     device: str | None = None,
     check: bool = False,
-    workspace_limit: int | None = None,
+    workspace_limit: int | str | None = None,
     store: bool = True,
     **kwargs: Any,
 ) -> Findings:
@@ -150,7 +149,8 @@ def find(
         device: where a Problem runs ("cpu", "cuda"); a call's arrays say it themselves.
         check: also compare each result with the float64 reference. A solver that is further from it than rounding
             explains is marked, warned of, never the best and never stored. "trust_verify" always does.
-        workspace_limit: bytes of scratch memory that a solver may need; default `config(solver_workspace=...)`.
+        workspace_limit: bytes of scratch memory that a solver may need (``"64M"``); default
+            `config(solver_workspace=...)`.
         store: keep the times in the user's database, which later calls of the problem choose by.
         **kwargs: the keyword arguments of the call.
 
@@ -169,18 +169,19 @@ def find(
         >>> [f.seconds for f in found] == sorted(f.seconds for f in found)
         True
     """
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
+    limit = None if workspace_limit is None else settings.check_bytes("workspace_limit", workspace_limit)
     problem, place = problem_and_device("find", function, args, kwargs, device)
-    found = _choose.candidates(problem, place, workspace_limit=workspace_limit)
+    found = _choose.candidates(problem, place, workspace_limit=limit)
     if mode != "normal":
-        known = _stored(problem, place, found, workspace_limit)
+        known = _stored(problem, place, found, limit)
         if mode == "fast":
             return known or _estimated(problem, place, found)
         if known and (mode == "hybrid" or _holds(problem, place, known)):
             return known
     check = check or mode == "trust_verify"
-    return search(problem, place, found, check=check, store=store, workspace_limit=workspace_limit)
+    return search(problem, place, found, check=check, store=store, workspace_limit=limit)
 
 
 def search(
@@ -408,7 +409,7 @@ def _holds(problem: Problem, device: str, known: Findings) -> bool:
 
 
 _done: set[tuple[str, str, str]] = set()
-_finding = threading.RLock()
+_finding = forks.lock()
 
 
 def before_call(problem: Problem, device: str) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
 from numpy import ndarray
 
-from numbaprims import arrays, settings
+from numbaprims import arrays, forks, settings
 from numbaprims.dispatch import fast_path, registry
 from numbaprims.dispatch.call import Bound, remember
 
@@ -33,7 +32,7 @@ class KnownCalls:
 
     def __init__(self) -> None:
         self._tables: dict[Any, tuple[Callable[..., Any], Any, Any]] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self.get = self._tables.get  # a bare dict lookup: reads need no lock
         self.again = self._again()
         remember(self)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import Any
 
+from numbaprims import forks
 from numbaprims.dispatch.solver import Config, Launcher, Solver
 
 _caches: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -50,7 +50,7 @@ class Launchers:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._bound: dict[Any, Bound] = {}
         self._capacity = capacity
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self.get = self._bound.get  # a bare dict lookup: reads need no lock
         remember(self)
 

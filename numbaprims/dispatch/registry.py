@@ -34,7 +34,9 @@ def split(device: str) -> tuple[str, int]:
     >>> split("cpu"), split("cuda"), split("emulated:0")
     (('cpu', 0), ('gpu', 0), ('gpu', 0))
     """
-    name, _, index = device.partition(":")
+    name, _, index = str(device).partition(":")
+    if name not in ("cpu", "cuda", "emulated") or not (index or "0").isdecimal():
+        raise ValueError(f"device is {device!r}; it must be 'cpu', 'cuda', 'cuda:N' or 'emulated'")
     return ("cpu" if name == "cpu" else "gpu"), int(index or 0)
 
 

@@ -13,13 +13,12 @@ import importlib
 import itertools
 import os
 import pickle
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from numbaprims import settings
+from numbaprims import forks, settings
 
 PLANS = 16
 """That a worker process keeps; the one unused for longest goes first."""
@@ -33,7 +32,7 @@ _SETTINGS = (
 )  # fmt: skip
 
 _plans: collections.OrderedDict[str, Callable[[Any], Any]] = collections.OrderedDict()
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def share_cpus(workers: int) -> None:

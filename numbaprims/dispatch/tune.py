@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 import json
 import math
+import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from time import monotonic
 from typing import Any
@@ -101,6 +102,7 @@ def tune(
         An outcome for each problem: solver, config, seconds, seconds of what the estimates choose.
 
     Raises:
+        ValueError: an unknown sampler or device, a budget below 0.
         KeyboardInterrupt: passed on, after what was found so far has been kept; the next run goes on from there.
         Exception: whatever a job raised; the other problems have come to their end then.
 
@@ -120,7 +122,10 @@ def tune(
                 f"problems: {problem!r} given; tune takes what numbaprims.explain(function, ...).problem gives, as "
                 f"find does with find(function, ...); `numbaprims tune` takes sizes"
             )
+    if budget is not None and not (isinstance(budget, numbers.Real) and budget >= 0):
+        raise ValueError(f"budget is {budget!r}; it must be a number of seconds, at least 0")
     place = device or registry.device_of(arrays.NUMPY)
+    Walk((), sampler=sampler), registry.split(place)  # which refuse what is none, before anything is timed
     own = database.user()
     runs = [_Run(problem, place, own, sampler, again) for problem in wanted]
     bar = _Bar(len(runs), progress)

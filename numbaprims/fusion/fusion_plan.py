@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from numbaprims import arrays
+from numbaprims import arrays, forks
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.explain import explain
 from numbaprims.fusion import metadata, miopen, operators as of
@@ -83,7 +82,7 @@ class FusionPlan:
 
     def _forget(self) -> None:
         """What is made by `compile` and by the first run."""
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._path: metadata.Path | None = None
         self._calls: tuple[Call, ...] = ()
         self._bound: _Bound | None = None

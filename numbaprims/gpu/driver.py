@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from numbaprims import forks
 from numbaprims.gpu.seam import Driver as Driver, NoGpu as NoGpu
 
 _drivers: dict[int, Driver] = {}
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def current(device: int = 0) -> Driver:

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -52,6 +51,7 @@ except ImportError as error:
         f"kernels for GPUs need the package numba-cuda ({error}): pip install 'numbaprims[cu13]', or [cu12]"
     ) from error
 
+from numbaprims import forks
 from numbaprims.gpu import driver as devices, seam
 from numbaprims.gpu.image import Image, Resources, assemble, image_of
 
@@ -190,7 +190,7 @@ class GpuKernel:
         self.entry = "_".join(["numbaprims", name, *(re.sub(r"\W", "_", str(part)) for part in spec)])
         self._images: dict[str, Image] = {}
         self._loaded: dict[int, Launched] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self.block = (threads, 1, 1)
 
     @property

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from numbaprims import arrays, settings
+from numbaprims import arrays, forks, settings
 from numbaprims.dispatch import call, registry
 from numbaprims.dispatch.known import KnownCalls
 from numbaprims.ops._activation_call import forward
@@ -17,6 +16,7 @@ from numbaprims.ops.epilogue import fused
 from numbaprims.ops.plans import Plan
 from numbaprims.ops.primitive import Result
 from numbaprims.ops.product import asked_for, by_name, new_result
+from numbaprims.shapes import sizes_of
 
 # Shapes and settings that one plan keeps launchers and prepared weights for, as many as there are batch sizes.
 _LAUNCHERS = 16
@@ -43,7 +43,7 @@ class ConvPlan(Plan):
         activation: Any = None,
         algorithm: str = "auto",
     ) -> None:
-        self._x_shape = tuple(int(size) for size in x_shape)
+        self._x_shape = sizes_of(x_shape, "x_shape")
         window = Window(*hashable((stride, padding, dilation, groups, layout)))
         self._arguments: dict[str, Any] = {
             "bias": bias, **window._asdict(), "activation": activation, "algorithm": algorithm
@@ -53,7 +53,7 @@ class ConvPlan(Plan):
         self._numbers = by_name((1.0, 0.0, *values))
         view = arrays.enter(weight, "weight")[0]
         geometry(self._x_shape, view.shape, window, "x_shape")
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
         self.update(weight)

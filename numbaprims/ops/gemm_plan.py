@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, cast
 
 import numpy as np
 
-from numbaprims import arrays, settings
+from numbaprims import arrays, forks, settings
 from numbaprims.dispatch import call, registry
 from numbaprims.dispatch.choose import Trial, candidates
 from numbaprims.dispatch.known import KnownCalls
@@ -15,7 +14,8 @@ from numbaprims.ops._activation_call import forward
 from numbaprims.ops._gemm_pose import GEMM
 from numbaprims.ops.epilogue import fused
 from numbaprims.ops.plans import Plan
-from numbaprims.ops.product import Product
+from numbaprims.ops.primitive import truth
+from numbaprims.ops.product import Product, scalar
 
 # Row counts that one plan keeps launchers for; a server sees few batch sizes, and a launcher is rebuilt in 50 us.
 _LAUNCHERS = 64
@@ -53,18 +53,18 @@ class GemmPlan(Plan):
         out_dtype: Any = None,
     ) -> None:
         self._arguments: dict[str, Any] = {
-            "trans_b": bool(trans_b), "alpha": float(alpha), "bias": bias, "activation": activation,
-            "out_dtype": out_dtype,
+            "trans_b": truth(trans_b, "trans_b"), "alpha": scalar(alpha, "alpha"), "bias": bias,
+            "activation": activation, "out_dtype": out_dtype,
         }  # fmt: skip
         kind, values = fused(activation)
-        numbers = float(alpha), 0.0, *values
+        numbers = self._arguments["alpha"], 0.0, *values
         self._hold(b, GEMM, (False, bool(trans_b), numbers[0] == 1.0, True, kind, out_dtype), numbers)
 
     def _hold(self, b: Any, product: Product, options: Any, numbers: tuple[float, ...], *more: Any) -> None:
         """`more`: what stands behind the bias among the arrays of the product."""
         self._product, self._options, self._numbers, self._more = product, options, numbers, more
         self._behind = [None if x is None else arrays.enter(x, "factors")[0] for x in more] or [None, None]
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
         self.update(b)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from typing import Any
 
 import numpy as np
 
-from numbaprims import arrays, settings
+from numbaprims import arrays, forks, settings
 from numbaprims.dispatch import registry
 from numbaprims.dispatch.choose import Posed, Trial
 from numbaprims.ops._activation_call import forward
 from numbaprims.ops._rnn_call import in_rows, options_of, tables_in
 from numbaprims.ops._rnn_pose import Options, forward_of
 from numbaprims.ops.plans import Plan
+from numbaprims.ops.primitive import scalar
 from numbaprims.recurrent.parts import RnnPart, plain
 from numbaprims.recurrent.weights import RnnWeights
 
@@ -76,8 +76,8 @@ class RnnPlan(Plan):
         self._arguments: dict[str, Any] = {
             "batch_first": batch_first, "reverse": reverse, "merge": merge, "clip": clip,
         }  # fmt: skip
-        self._numbers = () if clip is None else (float(clip),)
-        self._lock = threading.Lock()
+        self._numbers = () if clip is None else (scalar(clip, "clip"),)
+        self._lock = forks.lock()
         self._kept: _Kept | None = None
         self.update(weights)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 from collections.abc import Iterator
+
+from numbaprims import forks
 
 # What one timing may keep others waiting before they go on without their turn: a lock on a network file system may
 # be one that nobody releases.
 PATIENCE = 600.0
 
-_lock = threading.RLock()
+_lock = forks.lock()
 
 
 def lock_file(device: str) -> str | None:
@@ -43,12 +44,3 @@ def turn(device: str) -> Iterator[None]:
             except (OSError, NotImplementedError, filelock.Timeout):
                 pass  # a read-only home: its own threads still take turns
         yield
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

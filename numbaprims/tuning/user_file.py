@@ -11,13 +11,12 @@ import contextlib
 import math
 import os
 import sqlite3
-import threading
 import time
-import weakref
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
+from numbaprims import forks
 from numbaprims.kernel_cache import make_private
 from numbaprims.tuning.records import RELATED, SCHEMA, Key, Record, dump, load
 from numbaprims.tuning.trouble import warn_once
@@ -41,22 +40,19 @@ CREATE TABLE IF NOT EXISTS tried (
 ) WITHOUT ROWID;
 """
 
-_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-
 
 class Database:
     """One sqlite file. Every method answers for a file that cannot be used as for an empty one."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._lock = threading.RLock()
+        self._lock = forks.lock()
         self._reader: sqlite3.Connection | None = None
         self._opened: tuple[int, ...] = ()
         self._bad: tuple[int, ...] = ()
         self._abandoned: list[sqlite3.Connection] = []
         self._kept: dict[Key, list[Record]] = {}
         """What could not be written: it counts in this process."""
-        _databases.add(self)
 
     # ------------------------------------------------------------ reading
     def lookup(self, key: Key) -> list[tuple[str, list[Record]]]:
@@ -320,13 +316,3 @@ def _is_corrupt(error: Exception) -> bool:
 def _uri(path: str) -> str:
     path = path.replace(os.sep, "/")
     return "file:" + quote(path if path.startswith("/") else f"/{path}", safe="/:")
-
-
-def _after_fork_in_child() -> None:
-    # a thread of the parent may have held a lock at that moment; it does not exist here
-    for database in list(_databases):
-        database._lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

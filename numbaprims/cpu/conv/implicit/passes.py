@@ -14,6 +14,8 @@ from typing import Any
 
 Triple = tuple[int, int, int]
 Steps = tuple[int, int, int, int, int]
+MOST = 1024
+"""Passes of a gradient: each takes 0.2 ms to plan."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +129,14 @@ def passes(problem: Any) -> list[Pass]:
         )  # fmt: skip
         found.append(walk)
     return found
+
+
+def too_many(problem: Any) -> str | None:
+    """Why a gradient by data is not computed pass by pass."""
+    count = math.prod(map(min, problem.stride, problem.x_size))
+    if problem.direction == "data" and count > MOST:
+        return f"a stride of {problem.stride} makes {count} products of it"
+    return None
 
 
 def _times(a: Triple, b: Triple) -> Triple:

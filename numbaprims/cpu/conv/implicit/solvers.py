@@ -13,7 +13,7 @@ from numbaprims.cpu.conv.arguments import bias_dtype
 from numbaprims.cpu.conv.implicit.blocks import PRIVATE, Costs, block_rows, choose, pitch, words
 from numbaprims.cpu.conv.implicit.channels_last import make_channels_last, make_multiply_rows, make_open
 from numbaprims.cpu.conv.implicit.gather import make_gather, make_stage
-from numbaprims.cpu.conv.implicit.passes import Pass, flat, inside, passes
+from numbaprims.cpu.conv.implicit.passes import Pass, flat, inside, passes, too_many
 from numbaprims.cpu.conv.implicit.planes import make_planes
 from numbaprims.cpu.conv.implicit.tiles import HELD, IMPLICIT, PASS, make_pack_driver
 from numbaprims.cpu.conv.implicit.transpose import make_stage_channels_last, make_transpose
@@ -247,7 +247,7 @@ class ImplicitGemm(Solver):
             return f"it computes results and data gradients, not direction {problem.direction}"
         if problem.accumulate not in ("f32", "f64"):
             return "it sums in float32 or float64 only"
-        return None
+        return too_many(problem)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         rows = problem.group_k if problem.direction == "forward" else problem.group_c

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from numbaprims.cpu.conv.implicit.passes import too_many
 from numbaprims.cpu.conv.vnni.gradient import forward_phases
 from numbaprims.cpu.conv.vnni.kernels import MULTIPLY
 from numbaprims.cpu.conv.vnni.solver import ImplicitGemmVnni
@@ -153,7 +154,7 @@ class ImplicitGemmAmx(ImplicitGemmVnni):
     def why_not_asked(self, problem: Any, target: Any) -> str | None:
         if problem.direction not in ("forward", "data"):
             return f"it computes results and gradients by data, not direction {problem.direction}"
-        refused = refusal(self._tiles(problem), target)
+        refused = refusal(self._tiles(problem), target) or too_many(problem)
         if refused or problem.accumulate != "i32":
             return refused
         return super().why_not(problem, target)

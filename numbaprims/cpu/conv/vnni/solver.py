@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from numbaprims.cpu.conv.arguments import bias_dtype, geometry_table
+from numbaprims.cpu.conv.implicit.passes import too_many
 from numbaprims.cpu.conv.vnni.driver import DOT, make_drive, make_pack_drive
 from numbaprims.cpu.conv.vnni.gradient import forward_phases, joined
 from numbaprims.cpu.conv.vnni.kernels import (
@@ -59,7 +60,7 @@ class ImplicitGemmVnni(Solver):
                 return "it takes int8, uint8 x int8 and bfloat16"
             if dot_feature("bf16", lanes("f32", target.vector_bytes)) == "portable":
                 return "this machine has no dot instruction for bfloat16"
-            return None
+            return too_many(p)
         if p.zeros in ("weight", "both"):
             return "its weights have no zero points"
         if p.requantized and p.has_c:

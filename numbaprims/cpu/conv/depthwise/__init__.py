@@ -1,0 +1,1 @@
+"""Depthwise convolution on the CPU: every group has one channel."""

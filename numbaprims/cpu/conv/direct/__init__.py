@@ -1,0 +1,1 @@
+"""Convolution on the CPU by sums over all taps in registers."""

@@ -1,0 +1,1 @@
+"""Convolution on the CPU as a product without a column matrix (Chetlur et al. 2014)."""

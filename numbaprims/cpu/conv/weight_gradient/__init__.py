@@ -1,0 +1,1 @@
+"""Gradients of the weight of a convolution as a product on the CPU."""
