@@ -114,7 +114,12 @@ def describe(x: Any) -> str:
     """Describe an argument for an error message: "float32 array (8, 8)"."""
     if isinstance(x, np.generic):
         return f"{x.dtype} scalar"
-    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+    if isinstance(x, type):
+        return f"class {x.__name__}"
+    try:
+        shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+    except RuntimeError:  # a nested tensor
+        return "nested tensor"
     if shape is None or dtype is None:
         return type(x).__name__
     kind = "array" if isinstance(x, ndarray) else "tensor" if is_tensor(x) else type(x).__name__

@@ -198,6 +198,19 @@ def test_overlap_is_refused_before_anything_is_written(rng):
     np.testing.assert_array_equal(interleaved, np.maximum(memory[:100:2], 0))
 
 
+@pytest.mark.parametrize(
+    ("kind", "bound"), [("clip", "min"), ("clip", "max"), ("hard_tanh", "min_val"), ("hard_tanh", "max_val"),
+                        ("clipped_relu", "alpha")],
+)  # fmt: skip
+def test_bounds_are_numbers(kind, bound):
+    x = np.linspace(-4, 4, 64)
+    for _ in range(4):  # known calls too
+        getattr(numbaprims, kind)(x, **{bound: 1.0})
+    for call in (getattr(numbaprims, kind), lambda x, **words: numbaprims.activation(x, kind, **words)):
+        with pytest.raises(ValueError, match=f"{bound} of {kind} is nan"):
+            call(x, **{bound: np.nan})
+
+
 def test_fast_path_checks_what_the_key_does_not_hold(rng):
     x, out = rng.standard_normal((2, 64))
     numbaprims.relu(x, out=out)
@@ -246,6 +259,8 @@ X = np.ones((4, 6), np.float32)
     ("call", "error", "words"),
     [
         (lambda: numbaprims.activation(X, "relux"), ValueError, "kind is 'relux'; it must be one of identity, relu"),
+        (lambda: numbaprims.activation(X, ["relu"]), ValueError, r"kind is \['relu'\]; it must be one of identity"),
+        (lambda: numbaprims.activation_backward(X, X, X, ["relu"]), ValueError, r"kind is \['relu'\]; it must be"),
         (lambda: numbaprims.activation(X, "elu", beta=1.0), TypeError, "elu got 'beta'; it takes alpha"),
         (lambda: numbaprims.activation(X, "threshold"), TypeError, "threshold needs threshold"),
         (lambda: numbaprims.threshold(X, None, 1.0), TypeError, "threshold of threshold is None"),

@@ -94,6 +94,8 @@ def test_enter_reads_dlpack():
             r"weight is a uint16 array \(2,\); .*view bfloat16 bits as ml_dtypes.bfloat16",
         ),
         (np.array(["a"]), r"weight is a <U1 array \(1,\)"),
+        (np.float32, "weight is the class float32; it must be a NumPy array"),
+        (np.ndarray, "weight is the class ndarray; it must be a NumPy array"),
         (np.zeros(2, object), r"weight is a object array \(2,\)"),
         (Foreign(np.zeros(2, np.float32), (10, 1)), r"weight lives on DLPack device 10:1; CPUs and CUDA devices"),
         (
@@ -108,6 +110,19 @@ def test_enter_refuses_in_words(x, words):
 
 
 @needs_torch
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_values_of_tensors_are_refused_in_words():
+    import torch
+
+    for x in (torch.ones(2, requires_grad=True), torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])):
+        with pytest.raises(TypeError, match="lengths is a .*tensor.* whose values cannot be read") as refused:
+            arrays.values_of(x, "lengths")
+        assert "file an issue" not in str(refused.value)
+    np.testing.assert_array_equal(arrays.values_of(torch.tensor([1, 2]), "lengths"), [1, 2])
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_enter_refuses_tensors_in_words():
     import torch
 
@@ -116,6 +131,8 @@ def test_enter_refuses_tensors_in_words():
         (leaf, "x requires grad .* numbaprims.frontends.torch, or pass x.detach"),
         (leaf.bfloat16(), "x requires grad"),
         (torch.zeros(3, device="meta"), r"x lives on meta; move it with x.cpu\(\)"),
+        (torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]), "x is a nested tensor; pass its tensors one by"),
+        (torch.Tensor, "x is the class Tensor; it must be a NumPy array"),
         (torch.eye(3).to_sparse(), r"x is a float32 tensor \(3, 3\) that has no plain CPU memory"),
         (torch.zeros(3, dtype=torch.int16), r"x is a int16 tensor \(3,\); its dtype must be one of"),
     ]:

@@ -187,6 +187,7 @@ def test_refusals(rng):
         ({"mask": np.ones((5, 6), bool)}, ValueError, "broadcast"),
         ({"mask": np.ones((5, 7), np.float32)}, TypeError, "bool, or of q's type"),
         ({"scale": "half"}, TypeError, "scale"),
+        ({"scale": np.nan}, ValueError, "scale is nan; it must be finite"),
     ):
         given = {"q": q, "k": k, "v": k, **change}
         with pytest.raises(error, match=words):

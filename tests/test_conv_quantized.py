@@ -166,6 +166,8 @@ def test_reference_agrees():
         ({"x_scale": np.ones(3)}, ValueError, "a scalar"),
         ({"x_scale": 0.0}, ValueError, "positive"),
         ({"y_scale": float("inf")}, ValueError, "finite"),
+        ({"x_scale": 1e30, "weight_scale": 1e30}, ValueError, "x_scale weight_scale / y_scale is inf in float32"),
+        ({"weight_scale": [1e-30, 1, 1], "y_scale": 1e30}, ValueError, "y_scale is .* in float32; it must be above 0"),
         ({"y_zero_point": 3}, TypeError, "int8 or uint8 scalar"),
         ({"y_zero_point": np.float32(3)}, TypeError, "int8 or uint8 scalar"),
         ({"bias": np.zeros(3, np.float32)}, TypeError, "int32"),

@@ -245,6 +245,18 @@ def test_the_first_of_equal_classes_and_never_nan():
     assert numbaprims.ctc_greedy_decode(x, blank=5)[0][0].tolist() == [20, 0, 1]
 
 
+@pytest.mark.parametrize("integer", [np.int8, np.uint8, np.int16])
+def test_widths_of_numpys_integers(rng, integer):
+    x = log_softmax(rng.standard_normal((50, 2, 9)))
+    for width in (1, 5, 100):
+        wanted = numbaprims.ctc_beam_search_decode(x, beam_width=width)
+        numbaprims.dispatch.call.forget()
+        words = {"beam_width": integer(width), "paths": integer(1), "blank": integer(0)}
+        for _ in range(3):
+            for found, want in zip(numbaprims.ctc_beam_search_decode(x, **words), wanted, strict=True):
+                np.testing.assert_array_equal(found, want)
+
+
 def test_a_prefix_that_comes_back_is_the_same_one():
     """[1] leaves a beam of two while [1, 2] stays, and comes back: its paths must still join those of [1, 2]."""
     for seed in range(200):

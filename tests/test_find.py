@@ -99,6 +99,12 @@ def test_wrong_arguments():
     problem = problem_of("ger", X, X)
     with pytest.raises(ValueError, match="mode is 'slow'; it must be one of normal, fast, hybrid, trust_verify"):
         numbaprims.find(problem, mode="slow")
+    with pytest.raises(ValueError, match="workspace_limit=-1: allowed is a number of bytes from 0"):
+        numbaprims.find(problem, workspace_limit=-1)
+    assert numbaprims.find(problem, workspace_limit="1M", mode="fast")
+    for asked in (numbaprims.find, numbaprims.explain):
+        with pytest.raises(ValueError, match="device is 'gpu'; it must be 'cpu', 'cuda', 'cuda:N' or 'emulated'"):
+            asked(problem, device="gpu")
     with pytest.raises(TypeError, match="a problem alone"):
         numbaprims.find(problem, X)
     with pytest.raises(ValueError, match="is not a public function"):

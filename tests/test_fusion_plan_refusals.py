@@ -7,6 +7,7 @@ import pytest
 from fusion_plan_cases import F32, behind, complete, real, small
 
 import numbaprims
+from numbaprims.fusion.layers import Activation
 
 # ---------------------------------------------------------------- refusals
 
@@ -99,6 +100,17 @@ def test_refused_in_words(name):
         plan(np.zeros((2, 4, 6, 6), np.float32))
 
 
+@pytest.mark.parametrize("shape", [None, 5, "ab", (1.0, 2, 4, 4)])
+def test_shapes_that_are_none(shape):
+    makers = (
+        (numbaprims.FusionPlan, "x_shape"), (lambda given: numbaprims.fuse([Activation("relu")], given), "input_shape"),
+        (lambda given: numbaprims.conv.plan(given, np.ones((1, 2, 1, 1), np.float32)), "x_shape"),
+    )  # fmt: skip
+    for make, name in makers:
+        with pytest.raises(TypeError, match=rf"^{name} is .*; it must be (a sequence|made) of integers"):
+            make(shape)
+
+
 def test_three_sums_are_two_passes():
     rng = np.random.default_rng(7)
     plan, x = small(), real(rng, 2, 4, 6, 6)
@@ -113,6 +125,8 @@ def test_three_sums_are_two_passes():
     (lambda plan: plan.conv((3, 5, 3, 3)), "conv (operator 1): x has 4 channels"),
     (lambda plan: plan.conv((3, 4, 9, 9)), "conv (operator 1): x is (6, 6) large"),
     (lambda plan: plan.gemm((3, 4)), "gemm (operator 1): x has shape"),
+    (lambda plan: plan.gemm(None), "gemm (operator 1): weight_shape is None; it must be a sequence of integers"),
+    (lambda plan: plan.conv((3, 4, 3.0, 3)), "conv (operator 1): weight_shape is (3, 4, 3.0, 3); it must be made of"),
     (lambda plan: plan.softmax(axis=4), "softmax (operator 1): axis is 4; x (2, 4, 6, 6) has -4 to 3"),
     (lambda plan: plan.pool("min", 3), "pool (operator 1): op is 'min'"),
     (lambda plan: plan.pool("max", 3, padding=2), "pool (operator 1): padding is 2; it may be half a window"),

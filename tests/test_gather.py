@@ -57,6 +57,14 @@ def test_pads_below_zero_crop_first(rng):
     np.testing.assert_array_equal(numbaprims.pad(x, (1, 2)), np.pad(x, (1, 2)))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_of_pads_that_take_all_of_an_axis(mode):
+    for shape, pads in (((3,), ((-3, 0),)), ((2, 3), ((1, 1), (-1, -2))), ((2, 3), ((-2, 0), (1, 0)))):
+        dy = numbaprims.pad(np.ones(shape, np.float32), pads, mode)
+        assert dy.size == 0
+        np.testing.assert_array_equal(numbaprims.pad_backward(dy, shape, pads, mode), np.zeros(shape))
+
+
 def test_what_does_not_pad():
     x = np.ones((2, 3), np.float32)
     for call, error, words in (
@@ -67,6 +75,11 @@ def test_what_does_not_pad():
         (lambda: numbaprims.pad(x[:0], 1, "edge"), ValueError, "no element to repeat"),
         (lambda: numbaprims.pad(np.int8([1]), 1, value=200), ValueError, "integers from -128 to 127"),
         (lambda: numbaprims.pad_backward(x, (2, 3), 1), ValueError, r"has the shape \(4, 5\)"),
+        (lambda: numbaprims.pad(np.uint8([1]), 1, value=np.nan), ValueError, "value is nan; .*integers from 0 to 255"),
+        (lambda: numbaprims.pad(x, 1, value="3"), TypeError, "value is '3'; it must be a real number"),
+        (lambda: numbaprims.pad_backward(x, None, 1), TypeError, "shape is None; it must be a sequence of integers"),
+        (lambda: numbaprims.split(x, 2**63, 1), ValueError, "sizes is 9223372036854775808"),
+        (lambda: numbaprims.split(x, 2**70, 1), ValueError, "sizes is 1180591620717411303424"),
         (lambda: numbaprims.split(x, (1, 1), 1), ValueError, "add up"),
         (lambda: numbaprims.split(x, 0), ValueError, "sizes is 0"),
         (lambda: numbaprims.split(x, -1), ValueError, "sizes is -1"),
@@ -130,6 +143,8 @@ def test_embeddings(rng):
     np.testing.assert_allclose(scaled, want / np.maximum(counts, 1), rtol=1e-12)
     with pytest.raises(ValueError, match="padding_idx is 9"):
         numbaprims.embedding(weight, indices, 9)
+    with pytest.raises(TypeError, match="weight is big-endian"):
+        numbaprims.embedding(weight.astype(">f4"), indices)
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])
@@ -147,6 +162,13 @@ def test_rows_that_are_one_at_an_index(axis, dtype, rng):
         np.testing.assert_array_equal(on, np.take(np.where(want, 3, -1), [0, 2], {-1: 0, 0: 1, 1: 0}[axis]))
     with pytest.raises(ValueError, match="depth is -1"):
         numbaprims.one_hot(indices, -1)
+    with pytest.raises(ValueError, match="on_value is nan; .*integers from 0 to 255"):
+        numbaprims.one_hot(indices, 5, on_value=np.nan, dtype="uint8")
+    with pytest.raises(TypeError, match="off_value is '3'; it must be a real number"):
+        numbaprims.one_hot(indices, 5, off_value="3")
+    for device in ("cpu", "reference"):
+        with numbaprims.config(device=device):
+            assert numbaprims.one_hot(indices, 5, on_value=2**63).max() == 2.0**63
 
 
 def test_parts(rng):

@@ -343,6 +343,13 @@ def test_linear():
     out = np.empty((3, 4, 30), np.float32)
     assert numbaprims.linear(x, w, bias, out=out) is out
     assert numbaprims.explain("linear", x[0, 0], w, bias, out=out[0, 0]).problem.m == 1
+    for call, error, words in (
+        (([1.0], w), TypeError, "x is a list"), ((x, None), TypeError, "weight is a NoneType"),
+        ((x, w.T), ValueError, r"columns of op\(x\) .* rows of op\(weight\)"),
+        ((x, w, None), ValueError, "activation: kind is 'none'; it must be one of"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=words):
+            numbaprims.linear(*call, activation="none" if len(call) == 3 else None)
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d in FLOATS])

@@ -232,6 +232,11 @@ def test_refusals_name_the_argument(rng, expression, words):
     assert words in str(refused.value)
 
 
+def test_an_unknown_kind_says_so_first(rng):
+    with pytest.raises(TypeError, match=r"^numbaprims\.activation inside @njit: kind is 'nope'; it must be one of"):
+        compiled("a", "nb.activation(a, 'nope')")[0](drawn(rng, 4, 4))
+
+
 @pytest.mark.parametrize("name, call", [("lstm_train", "nb.lstm_train(a, a)"), ("explain", "nb.explain('gemm', a, a)")])
 def test_what_does_not_compile_says_so_first(rng, name, call):
     """Not behind Numba's "No implementation of function Function(<function conv at 0x...>) found for signature"."""

@@ -24,6 +24,8 @@ ONNX = [
      [76 / 9, 123 / 9, 88 / 9]]),
     # the last windows reach one row and column beyond, which no average counts
     ("avg_pool", GRID[..., :4, :4], (3,), {"stride": 2, "ceil_mode": True}, [[7, 8.5], [14.5, 16]]),
+    ("avg_pool", GRID[..., :2, :2], (3,), {"stride": 2, "ceil_mode": True}, [[4]]),
+    ("max_pool", GRID[..., :2, :4], (3,), {"stride": 2, "ceil_mode": True}, [[8, 9]]),
     ("lp_pool", GRID[..., :2, :4], (2,), {"p": 1}, [[16, 24]]),
     ("lp_pool", GRID[..., :2, :4], (2,), {}, [[np.sqrt(1 + 4 + 36 + 49), np.sqrt(9 + 16 + 64 + 81)]]),
     ("global_max_pool", GRID, (), {}, [[25]]),
@@ -74,6 +76,14 @@ def test_out_and_indices(rng):
     np.testing.assert_array_equal(numbaprims.max_pool_backward(y, x, 2, indices=places), want)
 
 
+def test_indices_that_are_none_in_the_plane_are_left_out():
+    indices = np.array([[[-1, 1, 4, 2**40]]])
+    for device in ("cpu", "reference"):
+        with numbaprims.config(device=device):
+            dx = numbaprims.max_pool_backward(np.ones((1, 1, 4), np.float32), None, 1, indices=indices, size=4)
+        assert dx.ravel().tolist() == [0, 1, 0, 0]
+
+
 def test_empty_batches():
     x = np.zeros((0, 3, 8, 8), np.float32)
     assert numbaprims.max_pool(x, 2).shape == (0, 3, 4, 4)
@@ -89,6 +99,9 @@ X = np.ones((1, 2, 6, 6), np.float32)
         (lambda: numbaprims.max_pool(X[0, 0], 2), ValueError, "one to three dimensions"),
         (lambda: numbaprims.max_pool(X, 2, padding=2), ValueError, "half of a window"),
         (lambda: numbaprims.max_pool(X, 7), ValueError, "span 7 elements"),
+        (lambda: numbaprims.max_pool(X, 8, stride=2, ceil_mode=True), ValueError, "span 8 elements"),
+        (lambda: numbaprims.avg_pool(X, 2, stride=2**63), ValueError, "stride is .*; 2147483647 is the most"),
+        (lambda: numbaprims.lp_pool(X, 1, dilation=2**63), ValueError, "dilation is .*; 2147483647 is the most"),
         (lambda: numbaprims.max_pool(X[..., :1, :1], 2, dilation=2, padding=1), ValueError, "no element"),
         (lambda: numbaprims.max_pool(X[..., :0], 2), ValueError, "one element at least"),
         (lambda: numbaprims.max_pool(X, 0), ValueError, "at least 1"),
@@ -99,6 +112,8 @@ X = np.ones((1, 2, 6, 6), np.float32)
         (lambda: numbaprims.lp_pool(X.astype(np.int8), 2), TypeError, "lp_pool takes"),
         (lambda: numbaprims.lp_pool(X, 2, p=0), ValueError, "p is 0"),
         (lambda: numbaprims.adaptive_avg_pool(X, 0), ValueError, "output_size"),
+        (lambda: numbaprims.adaptive_max_pool(X, None), TypeError, "output_size is None"),
+        (lambda: numbaprims.max_pool(X, None), TypeError, "kernel_size is None"),
         (lambda: numbaprims.max_pool(X, 2, out=X), ValueError, "out"),
         (lambda: numbaprims.max_pool_backward(X, None, 2), ValueError, "indices and size"),
         (lambda: numbaprims.max_pool_backward(X, X, 2), ValueError, "must have shape"),

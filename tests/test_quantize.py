@@ -1,6 +1,7 @@
 """quantize, dequantize, dynamic_quantize: ONNX's values in every type, layout and form of scales; 4 bits; refusals."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -235,6 +236,13 @@ print(hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in found))
         (lambda x: numbaprims.quantize(x, 1e-50), ValueError, "scale is 1e-50; .* finite in float32"),
         (lambda x: numbaprims.dequantize(x.astype(np.int8), 1e39), ValueError, "scale is 1e.39; .* in float32"),
         (lambda x: numbaprims.quantize(x, "1"), TypeError, "scale is '1'"),
+        (lambda x: numbaprims.quantize(x, 10**400), ValueError, "scale is a number that float64 does not hold"),
+        (lambda x: numbaprims.quantize(x, [0.1], np.uint8(1)), TypeError, "scale is a list"),
+        (lambda x: numbaprims.quantize([1.0], x, axis=0), TypeError, "x is a list"),
+        (lambda x: numbaprims.quantize(x, 1.0, np.inf), TypeError, "zero_point is inf; a zero point is an integer"),
+        (lambda x: numbaprims.dequantize(x.astype(np.int8), 1.0, np.nan), TypeError, "zero_point is nan"),
+        (lambda x: numbaprims.quantize(x, 1.0, dtype=[1]), TypeError, r"dtype is \[1\]; it must be one of int8"),
+        (lambda x: numbaprims.dequantize(x.astype(np.uint8), 1.0, dtype="int8"), TypeError, "dtype is int8; it must"),
         (lambda x: numbaprims.quantize(x, 1.0, axis=7), ValueError, "axis is 7 and x a float32 array"),
         (lambda x: numbaprims.quantize(x, 1.0, block_size=4), ValueError, "axis None; .* an axis given"),
         (lambda x: numbaprims.dequantize(x.astype(np.int8), 1.0, axis=7), ValueError, "axis is 7 and x a int8 array"),
@@ -265,6 +273,20 @@ print(hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in found))
 def test_refusals(call, error, words):
     with pytest.raises(error, match=words):
         call(np.ones((5, 6, 33), np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint4"])
+@pytest.mark.parametrize("shape", [(2, 5, 8, 8), (3,), (2, 1, 8, 8)])
+def test_zero_points_of_blocks_have_the_shape_of_scales(dtype, shape):
+    """Said of what the caller gave, before a part is written."""
+    x, scale, zero = np.ones((2, 3, 8, 8), np.float32), np.ones((2, 2, 8, 8), np.float32), np.ones(shape, np.uint8)
+    y = numbaprims.quantize(x, 1.0, dtype=dtype)
+    back = {"dtype": dtype, "axis": 1, "block_size": 2}
+    for function, given, out in ((numbaprims.quantize, x, y), (numbaprims.dequantize, y, x)):
+        before = out.copy()
+        with pytest.raises(ValueError, match=rf"zero_point a uint8 array {re.escape(str(shape))}; .*\(2, 2, 8, 8\)"):
+            function(given, scale, zero, **back, out=out)
+        np.testing.assert_array_equal(out, before)
 
 
 def test_problems():

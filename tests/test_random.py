@@ -173,6 +173,9 @@ for found in (numbaprims.dropout(x.astype("f"), 0.3, seed=5), numbaprims.dropout
         (lambda x: numbaprims.random_uniform(3, seed=1, high=4e38), ValueError, "high is 4e.38; it .* in float32"),
         (lambda x: numbaprims.random_uniform(3, seed=1, low=-3e38, high=3e38), ValueError, "high - low is 6e.38"),
         (lambda x: numbaprims.random_normal(3, seed=1, out=x), ValueError, "shape is 3 and out a float32 array"),
+        (lambda x: numbaprims.random_normal(seed=1, out=x.astype(int)), TypeError, "out is a int64 .*random_normal"),
+        (lambda x: numbaprims.random_uniform(seed=1, out=x > 0), TypeError, "out is a bool array"),
+        (lambda x: numbaprims.random_uniform(1.5, seed=1), TypeError, "shape is 1.5; it must be a sequence"),
     ],
 )
 def test_refusals(call, error, words):

@@ -64,6 +64,7 @@ def test_is_torchs(lengths, enforce, batch_first, rng):
     (lambda: Lengths.of([-1, 2], 8), ValueError, r"lengths\[0\] is -1"),
     (lambda: Lengths.of([1.0, 2.0], 8), TypeError, "lengths is of float64; it must be integers"),
     (lambda: Lengths.of([True], 8), TypeError, "lengths is of bool"),
+    (lambda: Lengths.of([[1], [1, 2]], 8), TypeError, "lengths is a list whose values cannot be read"),
     (lambda: Lengths.of([[1]], 8), ValueError, r"lengths has shape \(1, 1\); it must have one dimension"),
     (lambda: Lengths.of([1, 2], 8, 3), ValueError, "lengths has 2 elements for a batch of 3"),
     (lambda: Lengths.from_packed(np.ones((3, 1)), [1, 2]), ValueError, r"batch_sizes is \[1, 2\]; they must be posit"),

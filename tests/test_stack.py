@@ -205,6 +205,9 @@ X = np.zeros((1, 2, 4, 4), np.float32)
         ({"operations": [Pointwise("add")], "added": [X[:, :1]]}, ValueError, r"added\[0\] is a .* it is added where"),
         ({"operations": [POOL], "out": X}, ValueError, r"out .*overlaps x|out shares"),
         ({"added": [X] * 5}, ValueError, r"at most 4"),
+        ({"added": None}, TypeError, r"added is None; it must be a sequence of arrays"),
+        ({"most": -1}, ValueError, r"most is -1; it must be at least 0"),
+        ({"operations": [RELU] * 3000}, ValueError, r"operations has 3000 elements, too many for one kernel"),
     ],
 )  # fmt: skip
 def test_refusals(words, kind, text):

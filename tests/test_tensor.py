@@ -254,7 +254,7 @@ def test_turned_past_the_caches(rng, m, n, dtype, l1d, as_cpu):
 
 
 def test_refusals():
-    a = np.ones((3, 4), np.float32)
+    a, deep = np.ones((3, 4), np.float32), np.ones((1,) * 40, np.float32)
     for call, error, match in (
         (lambda: numbaprims.binary(a, a, "plus"), ValueError, "op is 'plus'; it must be one of add, sub"),
         (lambda: numbaprims.binary(a, a[:2], "add"), ValueError, r"a is .*\(3, 4\); b is .*\(2, 4\): their shapes"),
@@ -263,11 +263,16 @@ def test_refusals():
         (lambda: numbaprims.binary(a, a, "less", c=a), ValueError, "alpha1, alpha2, beta and c"),
         (lambda: numbaprims.binary(a, a, "add", alpha1="x"), TypeError, "alpha1 is 'x'"),
         (lambda: numbaprims.where(a, a, a.astype(np.float64)), TypeError, "b a float64"),
+        (lambda: numbaprims.binary(deep, deep, "add"), ValueError, "at most 32 dimensions broadcast"),
+        (lambda: numbaprims.where(deep > 0, deep, deep), ValueError, "at most 32 dimensions broadcast"),
         (lambda: numbaprims.cast(a, "complex64"), TypeError, "dtype is 'complex64'"),
         (lambda: numbaprims.binary(a, a[0], "add", out=a[:, ::-1]), ValueError, "out"),
         (lambda: numbaprims.transform(a, (0, 0)), ValueError, r"axes is \(0, 0\) and x is"),
         (lambda: numbaprims.transform(a, 1), TypeError, "axes is 1"),
         (lambda: numbaprims.concat([]), ValueError, "parts is empty"),
+        (lambda: numbaprims.concat([None, a]), TypeError, r"parts\[0\] is a NoneType"),
+        (lambda: numbaprims.concat(None), TypeError, "parts is None; it must be a sequence of arrays"),
+        (lambda: numbaprims.binary(a, None, "add"), TypeError, "b is a NoneType"),
         (lambda: numbaprims.concat([a, a[:, :2]]), ValueError, r"parts\[1\] a .*differ along axis 0 only"),
         (lambda: numbaprims.fill(np.broadcast_to(a[0], (2, 4)), 1.0), ValueError, "read-only"),
     ):

@@ -458,6 +458,13 @@ def sqlite_rows(path):
     return rows
 
 
+@pytest.mark.parametrize("words", [{"sampler": "zz"}, {"budget": -1}, {"budget": "3"}, {"device": "gpu"}])
+def test_words_are_looked_at_before_problems(words):
+    [(name, value)] = words.items()
+    with pytest.raises(ValueError, match=f"^{name} is {value!r}; it must be"):
+        numbaprims.tune([], **words)
+
+
 @pytest.mark.parametrize("given", ["gemm", ["gemm"], 3, [np.ones(3)]])
 def test_what_is_no_problem_is_refused_in_words(given):
     with pytest.raises(TypeError, match=r"^problems: .* given; tune takes what numbaprims\.explain"):

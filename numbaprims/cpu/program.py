@@ -182,8 +182,8 @@ class Program:
     def _assemble(self) -> np.ndarray:
         """The words that the interpreter reads; addresses in them point into themselves."""
         runs = [run for run in self.runs if run.steps and any(phase.tiles for phase in run.phases)]
-        head = make_interpreter(True).address, 0, id(None), threads.shared_address(), len(runs)
-        words = [*head, *[0] * (RUN_WORDS * len(runs))]
+        first = make_interpreter(True).address, 0, id(None), threads.shared_address(), len(runs)
+        words = [*first, *[0] * (RUN_WORDS * len(runs))]
         if self.most_workers > 1:
             words[TOGETHER] = make_interpreter(False).address
         addresses = list[int]()  # of words that are places of others

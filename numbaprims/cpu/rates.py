@@ -83,8 +83,10 @@ class CpuRates(NamedTuple):
 
     def idle(self, seconds: float, tiles: int, merged: bool) -> float:
         """Times as long as with tiles for all workers some seconds of one core's work take, whose parts are merged."""
-        worth = CUT_WORTH if merged else WORTH
-        return max(1.0, WORKERS / max(1, tiles)) if seconds > worth * self.wake else 1.0
+        worth = (CUT_WORTH if merged else WORTH) * self.wake
+        if seconds <= worth or tiles >= WORKERS:
+            return 1.0
+        return (seconds / max(1, tiles) + worth) / (seconds / WORKERS + worth)
 
     def grain(self, tiles: int, seconds: float, parts: int = 8) -> int:
         """Tiles that a worker takes at a time: what takes as long as to wake it, and parts enough for all of them."""

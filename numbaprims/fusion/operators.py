@@ -18,7 +18,7 @@ from numbaprims.ops._conv_pose import Window as ConvWindow, geometry, hashable
 from numbaprims.ops.activation_kinds import KINDS, resolve
 from numbaprims.ops.epilogue import Activation as Fused, make_activation
 from numbaprims.reference.convert import to_float64
-from numbaprims.shapes import channels_last, per_dimension, resolve_padding
+from numbaprims.shapes import channels_last, per_dimension, resolve_padding, sizes_of
 from numbaprims.stacks.operations import Window
 
 
@@ -49,9 +49,9 @@ class Tensor(NamedTuple):
 
 def tensor_of(shape: Sequence[int], dtype: Any, layout: str) -> Tensor:
     """What goes into a plan."""
-    sizes = tuple(int(size) for size in shape)
-    if not 2 <= len(sizes) <= 5 or min(sizes) < 0:
-        raise ValueError(f"x_shape is {tuple(shape)}; it must be (N, C) and up to three dimensions more")
+    sizes = sizes_of(shape, "x_shape")
+    if not 2 <= len(sizes) <= 5:
+        raise ValueError(f"x_shape is {sizes}; it must be (N, C) and up to three dimensions more")
     channels_last(layout, max(len(sizes) - 2, 1))
     return Tensor(sizes, arrays.dtype_name(dtype, "dtype"), layout)
 
@@ -134,7 +134,7 @@ class Convolution(Operator):
         algorithm: str,
     ) -> None:  # fmt: skip
         super().__init__(place, x)
-        self.weight_shape = tuple(int(size) for size in weight_shape)
+        self.weight_shape = sizes_of(weight_shape, "weight_shape")
         self.window = ConvWindow(*hashable((stride, padding, dilation, groups, x.layout)))
         self.algorithm = algorithm
         self.geometry = geometry(x.shape, self.weight_shape, self.window)
@@ -163,7 +163,7 @@ class Product(Operator):
 
     def __init__(self, place: int, x: Tensor, weight_shape: Any) -> None:
         super().__init__(place, x)
-        self.weight_shape = tuple(int(size) for size in weight_shape)
+        self.weight_shape = sizes_of(weight_shape, "weight_shape")
         if len(x.shape) != 2 or len(self.weight_shape) != 2 or self.weight_shape[1] != x.shape[1]:
             raise ValueError(f"x has shape {x.shape} and weight {self.weight_shape}; they must be (M, K) and (N, K)")
         integer = x.dtype in ("i8", "u8")

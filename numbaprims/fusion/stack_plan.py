@@ -20,7 +20,7 @@ from numbaprims.fusion.place import Place, Run, channel_axis
 from numbaprims.ops.activation import activation
 from numbaprims.ops.plans import Plan
 from numbaprims.reference.convert import to_float64
-from numbaprims.shapes import per_dimension
+from numbaprims.shapes import per_dimension, sizes_of
 
 #: strategy -> steps of a sequence at most, bytes of cache that it may take (0: what the machine has, -1: any)
 STRATEGIES = {"auto": (0, 0), "one": (1, 0), "five": (5, 0), "unrestricted": (0, -1)}
@@ -117,8 +117,8 @@ class FusedNetwork(Plan):
     """
 
     def __init__(self, layers: Any, input_shape: Sequence[int], options: dict[str, Any]) -> None:
-        self._arguments = layers, tuple(input_shape), options
-        self.shape = per_dimension(tuple(input_shape), len(input_shape), "input_shape", 0)
+        self.shape = sizes_of(input_shape, "input_shape")
+        self._arguments = layers, self.shape, options
         self._dtype = arrays.dtype_name(options["dtype"], "dtype")
         self.layout, strategy, limit = options["layout"], options["strategy"], options["limit"]
         if self._dtype not in FLOATS:

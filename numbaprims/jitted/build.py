@@ -169,8 +169,8 @@ class _Builder:
             own = KINDS[ALIASES.get(kind, (kind, {}))[0]] if kind in KINDS or kind in ALIASES else None
             stand_ins = {key: "none" if key == "approximate" else 1 for key in wanted}
             resolve(kind, stand_ins)  # refuses what the public call refuses, but for the values of parameters
-        except (TypeError, ValueError) as error:
-            raise TypingError(str(error)) from None
+        except (TypeError, ValueError) as error:  # no TypingError: Numba tries again without literals
+            raise TypeError(f"numbaprims.{self._name} inside @njit: {error}") from None
         assert own is not None
         if backward:
             for array in ("x", "y"):

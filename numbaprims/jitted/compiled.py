@@ -75,17 +75,14 @@ def attention_scale(q):  # type: ignore[no-untyped-def]
 @register_jitable
 def factors_of(n, a_scale, b_scale, y_scale):  # type: ignore[no-untyped-def]
     """What requantises each column of a product, and 0; -1 where the public call refuses the scales."""
-    factors = np.empty(n, np.float32)
-    if len(b_scale) not in (1, n) or not 0.0 < a_scale < np.inf or not 0.0 < y_scale < np.inf:
+    factors, one, y = np.empty(n, np.float32), np.float32(a_scale), np.float32(y_scale)
+    if len(b_scale) not in (1, n) or not 0.0 < one < np.inf or not 0.0 < y < np.inf:
         return factors, -1
-    one, y = np.float32(a_scale), np.float32(y_scale)
     for j in range(n):
-        given = b_scale[j if len(b_scale) > 1 else 0]
-        scale = np.float32(given)
-        # one for all is a number, which may be too small for float32
-        if not 0.0 < (scale if len(b_scale) > 1 else given) < np.inf:
+        scale = np.float32(b_scale[j if len(b_scale) > 1 else 0])
+        factors[j] = one * scale / y
+        if not 0.0 < scale < np.inf or not 0.0 < factors[j] < np.inf:
             return factors, -1
-        factors[j] = np.divide(one * scale, y)  # of an y that float32 takes for 0 infinite
     return factors, 0
 
 
@@ -102,9 +99,9 @@ def filters_of(k, low, high, x_scale, w_scale, y_scale, x_zero, w_zero, y_zero):
     for i in range(k):
         scale = np.float32(w_scale[i if len(w_scale) > 1 else 0])
         zero = w_zero[i if len(w_zero) > 1 else 0]
-        if not 0.0 < scale < np.inf or zero < -128 or zero > 127:
-            return extra, -1
         extra[0, i], extra[1, i], extra[2, i] = one * scale / y, zero, y_zero
+        if not 0.0 < scale < np.inf or not 0.0 < extra[0, i] < np.inf or zero < -128 or zero > 127:
+            return extra, -1
         if zero != 0:
             zeros = 1
     return extra, zeros

@@ -172,7 +172,7 @@ def _applicable(*, sums: bool) -> Any:
 
 def number(kind: str, name: str, value: Any) -> float:
     """A parameter as a float; None is its default."""
-    if type(value) is float:
+    if type(value) is float and value == value:
         return value
     if value is None:
         value = KINDS[kind].parameters[name]
@@ -191,7 +191,11 @@ def kernel(kind: str, **parameters: Any) -> tuple[str, tuple[float, ...]]:
 
 def gelu_kind(approximate: Any) -> str:
     """The kernel's name of a gelu."""
-    return "gelu" if approximate == "none" else make_activation("gelu", {"approximate": approximate}).kind
+    return (
+        "gelu"
+        if type(approximate) is str and approximate == "none"
+        else make_activation("gelu", {"approximate": approximate}).kind
+    )
 
 
 def glu_kind(axis: Any) -> tuple[str, int]:

@@ -87,7 +87,7 @@ def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0, *, out: Any = N
         >>> numbaprims.softplus(np.array([-1.0, 0.0])).round(4)
         array([0.3133, 0.6931])
     """
-    if beta == 1.0 and threshold == 20.0:
+    if type(beta) is float and beta == 1.0 and type(threshold) is float and threshold == 20.0:
         return forward((x,), "softplus_1", (), out)
     kernel, numbers = _kernel("softplus", beta=beta, threshold=threshold)
     return forward((x,), kernel, numbers, out)
@@ -101,7 +101,7 @@ def softplus_backward(dy: Any, x: Any, beta: float = 1.0, threshold: float = 20.
         >>> numbaprims.softplus_backward(np.array([1.0, 3.0]), np.array([-1.0, 2.0])).round(4)
         array([0.2689, 2.6424])
     """
-    if beta == 1.0 and threshold == 20.0:
+    if type(beta) is float and beta == 1.0 and type(threshold) is float and threshold == 20.0:
         return backward("softplus_1", dy, x, out)
     kernel, numbers = _kernel("softplus", beta=beta, threshold=threshold)
     return backward(kernel, dy, x, out, numbers)

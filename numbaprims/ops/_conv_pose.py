@@ -95,7 +95,9 @@ def _groups(groups: Any) -> int:
     return shapes.per_dimension(groups, 1, "groups", 1)[0]
 
 
-def geometry(x_shape: Sequence[int], w_shape: Sequence[int], window: Window, x_name: str = "x") -> Geometry:
+def geometry(
+    x_shape: Sequence[int], w_shape: Sequence[int], window: Window, x_name: str = "x", w_name: str = "weight"
+) -> Geometry:
     """The geometry of y = conv(x, w), from the shapes of x and w.
 
     Raises:
@@ -104,7 +106,7 @@ def geometry(x_shape: Sequence[int], w_shape: Sequence[int], window: Window, x_n
     rank = len(x_shape) - 2
     if rank not in (1, 2, 3) or len(w_shape) != rank + 2:
         raise ValueError(
-            f"{x_name} has shape {tuple(x_shape)} and weight {tuple(w_shape)}; both take one to three spatial "
+            f"{x_name} has shape {tuple(x_shape)} and {w_name} {tuple(w_shape)}; both take one to three spatial "
             "dimensions after two others, as many in one as in the other"
         )
     last = shapes.channels_last(window.layout, rank)
@@ -113,7 +115,7 @@ def geometry(x_shape: Sequence[int], w_shape: Sequence[int], window: Window, x_n
     groups = _groups(window.groups)
     if group_c * groups != c or k % groups or 0 in kernel:
         raise ValueError(
-            f"{x_name} has {c} channels, weight has shape {tuple(w_shape)} and groups is {groups}; weight must be "
+            f"{x_name} has {c} channels, {w_name} has shape {tuple(w_shape)} and groups is {groups}; {w_name} must be "
             f"(K, C / groups, kernel...) with C = {c}, K a multiple of groups and no empty kernel"
         )
     stride = shapes.per_dimension(window.stride, rank, "stride", 1)
@@ -198,16 +200,20 @@ def transposed_shape(given: Given, options: Options) -> Geometry:
 
 def data_shape(given: Given, options: Options) -> Geometry:
     """Of the convolution whose data gradient is asked for."""
-    return _of_gradient(given, options.target, given.storages[1].shape, options, "input_shape")
+    shape = shapes.sizes_of(options.target, "input_shape")
+    return _of_gradient(given, shape, given.storages[1].shape, options, "input_shape")
 
 
 def weight_shape(given: Given, options: Options) -> Geometry:
     """Of the convolution whose weight gradient is asked for."""
-    return _of_gradient(given, given.storages[1].shape, options.target, options, "x")
+    shape = shapes.sizes_of(options.target, "kernel_shape")
+    return _of_gradient(given, given.storages[1].shape, shape, options, "x", "kernel_shape")
 
 
-def _of_gradient(given: Given, x_shape: Any, w_shape: Any, options: Options, x_name: str) -> Geometry:
-    shape = geometry(x_shape, w_shape, Window(*options.window), x_name)
+def _of_gradient(
+    given: Given, x_shape: Any, w_shape: Any, options: Options, x_name: str, w_name: str = "weight"
+) -> Geometry:
+    shape = geometry(x_shape, w_shape, Window(*options.window), x_name, w_name)
     if given.storages[0].shape != shape.shape("y"):
         raise ValueError(
             f"{given.words(0)}; the convolution of {tuple(x_shape)} with {tuple(w_shape)} gives {shape.shape('y')}"

@@ -15,7 +15,7 @@ from numbaprims.dtypes import DTYPES
 from numbaprims.ops import examples, reduction
 from numbaprims.ops._softmax_problem import SoftmaxProblem
 from numbaprims.ops.gemv import scalar
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, word
 from numbaprims.reference import softmax as reference
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -77,10 +77,12 @@ def _define_rows(values: Any, options: Any, numbers: Any) -> Any:
 
 
 _INPUTS = ("x", "target", "weight", "log_sum_exp", "g")
-_losses = Primitive("softmax_cross_entropy", _INPUTS[:3], _rows, _define_rows, others=("target", "weight"))
+_losses = Primitive(
+    "softmax_cross_entropy", _INPUTS[:3], _rows, _define_rows, others=("target", "weight"), required=2
+)  # fmt: skip
 _gradients = Primitive(
     "softmax_cross_entropy_backward", _INPUTS, _rows, _define_rows,
-    others=("target", "weight", "log_sum_exp", "g"), exact=("x",),
+    others=("target", "weight", "log_sum_exp", "g"), exact=("x",), required=2,
 )  # fmt: skip
 
 
@@ -168,8 +170,7 @@ def _check(
     name: str, x: Any, target: Any, reduction: str, ignore_index: Any, label_smoothing: Any
 ) -> tuple[float, ...]:
     """The numbers that the formula takes, smoothing and ignored class: of probabilities none is ignored."""
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction is {reduction!r}; it must be one of {', '.join(REDUCTIONS)}")
+    word(reduction, "reduction", REDUCTIONS)
     smoothing, ignore = scalar(label_smoothing, "label_smoothing"), scalar(ignore_index, "ignore_index")
     if not 0.0 <= smoothing <= 1.0:
         raise ValueError(f"label_smoothing is {smoothing}; it must be between 0 and 1")

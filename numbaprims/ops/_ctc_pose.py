@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from numbaprims import arrays
 from numbaprims.dtypes import DTYPES
 from numbaprims.ops._ctc_problem import CtcProblem, Lies
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, _write, integer
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, _write, integer, word
 from numbaprims.reference import ctc as reference
 from numbaprims.shapes import element_strides
 
@@ -38,9 +39,7 @@ class Options(NamedTuple):
 def integers(values: Any, name: str) -> np.ndarray:
     """Integers of any library as int64 of the host."""
     if type(values) is not np.ndarray:
-        for read in ("cpu", "get", "to_host"):
-            values = getattr(values, read)() if hasattr(values, read) else values
-        values = np.asarray(values)
+        values = arrays.values_of(values, name)
     if values.dtype.kind not in "iu" and values.size:
         raise TypeError(f"{name} is of {values.dtype}; it must be integers")
     return np.ascontiguousarray(values, np.int64)
@@ -180,7 +179,9 @@ def _decoded(o: Options, x: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray,
 
 
 def _primitive(name: str, *more: str) -> Primitive:
-    return Primitive(name, ("log_probs", *more, "table"), _pose, _define, others=("table",))
+    return Primitive(
+        name, ("log_probs", *more, "table"), _pose, _define, others=("table",), required=2 + len(more)
+    )  # fmt: skip
 
 
 _LOSS, _BACKWARD = _primitive("ctc_loss"), _primitive("ctc_loss_backward", "dy")
@@ -190,11 +191,12 @@ _GREEDY, _BEAM = _primitive("ctc_greedy_decode"), _primitive("ctc_beam_search_de
 def run(given: tuple[Any, ...], options: Options, out: Any = None) -> Any:
     """A call of the primitive of its way."""
     made = {"loss": _LOSS, "backward": _BACKWARD, "greedy": _GREEDY, "beam": _BEAM}[options.way]
-    return made.run(given, tuple(options), (), out)
+    way, blank, *others, width, paths = options
+    # of NumPy's integers the sizes of memory would wrap round
+    blank, width, paths = index(blank), index(width), index(paths)
+    return made.run(given, (way, blank, *others, width, paths), (), out)
 
 
 def reduction_of(reduction: Any) -> str:
     """The reduction, if it is one."""
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction is {reduction!r}; it must be one of {', '.join(REDUCTIONS)}")
-    return str(reduction)
+    return word(reduction, "reduction", REDUCTIONS)

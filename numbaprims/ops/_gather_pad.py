@@ -15,24 +15,28 @@ from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES, FLOATS
 from numbaprims.ops._gather_index_problem import SplitProblem
 from numbaprims.ops._gather_problem import MODES, PadProblem, merged, sizes_of
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, scalar
 from numbaprims.reference import gather as reference
 from numbaprims.reference.convert import from_float64
-from numbaprims.shapes import element_strides
+from numbaprims.shapes import element_strides, sizes_of as sizes_of_shape
 
 Pads = tuple[tuple[int, int], ...]
 
 
-def bits_of(value: Any, dtype: str) -> int:
+def bits_of(value: Any, dtype: str, name: str = "value") -> int:
     """Of the constant in the array's type."""
     storage = DTYPES[dtype].storage
     if dtype in FLOATS:
-        stored = from_float64(np.float64(value), dtype)
+        stored = from_float64(scalar(value, name), dtype)
     else:
         bounds = (0, 1) if dtype == "bool" else (np.iinfo(storage).min, np.iinfo(storage).max)
-        if value != int(value) or not bounds[0] <= value <= bounds[1]:
-            raise ValueError(f"value is {value!r}; the array's elements are integers from {bounds[0]} to {bounds[1]}")
-        stored = np.array(int(value), storage)
+        try:
+            number: float = operator.index(value)  # float64 does not hold all of int64
+        except TypeError:
+            number = scalar(value, name)
+        if not bounds[0] <= number <= bounds[1] or number != int(number):
+            raise ValueError(f"{name} is {value!r}; the array's elements are integers from {bounds[0]} to {bounds[1]}")
+        stored = np.array(int(number), storage)
     return int(stored.reshape(1).view(f"u{storage.itemsize}")[0])
 
 
@@ -121,7 +125,7 @@ _of_hashable = functools.lru_cache(4096)(as_pads)
 
 
 def _said(pads: Any, rank: int, mode: Any) -> tuple[Pads, str]:
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise ValueError(f"mode is {mode!r}; allowed are {', '.join(MODES)}")
     try:
         return _of_hashable(pads, rank), mode
@@ -192,9 +196,9 @@ def pad_backward(dy: Any, shape: Any, pads: Any, mode: str = "constant", *, out:
     References:
         The chain rule; torch's reflection_pad and replication_pad.
     """
-    lengths = tuple(integer(length, "shape") for length in shape)
-    pads, mode = _said(pads, len(lengths), mode)
-    return _backward.run((dy,), (pads, mode, lengths), (), out)
+    sizes = sizes_of_shape(shape, "shape")
+    pads, mode = _said(pads, len(sizes), mode)
+    return _backward.run((dy,), (pads, mode, sizes), (), out)
 
 
 # ---------------------------------------------------------------- split
@@ -269,7 +273,8 @@ def split(x: Any, sizes: Any, axis: int = 0) -> tuple[Any, ...]:
         if isinstance(sizes, (int, np.integer)):
             count = int(sizes)
             each = -(-length // max(count, 1))
-            parts = (*[each] * (count - 1), length - each * (count - 1)) if count > 0 else ()
+            enough = 0 <= each * (count - 1) <= length
+            parts = (*[each] * (count - 1), length - each * (count - 1)) if enough else ()
         else:
             parts = tuple(operator.index(size) for size in sizes)
     except TypeError:

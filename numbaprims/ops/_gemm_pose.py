@@ -28,7 +28,7 @@ class Requantized(NamedTuple):
 
 def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     trans_a, trans_b, unscaled, _, kind, out_dtype = options
-    a, b, *_ = given.storages
+    (a, b, *_), (one, other, *_) = given.storages, given.names
     dtype, integer = operand_dtype(given, True, _TAKES)
     for at in (0, 1):
         if given.storages[at].ndim < 2:
@@ -44,14 +44,15 @@ def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     n = b.shape[-1]
     if b.shape[-2] != k:
         raise ValueError(
-            f"op(a) is {m} x {k} and op(b) {b.shape[-2]} x {n}; the columns of op(a) must be as many as the rows of "
-            f"op(b) ({given.words(0)}, {given.words(1)}, trans_a={bool(trans_a)}, trans_b={bool(trans_b)})"
+            f"op({one}) is {m} x {k} and op({other}) {b.shape[-2]} x {n}; the columns of op({one}) must be as many as "
+            f"the rows of op({other}) ({given.words(0)}, {given.words(1)}, trans_a={bool(trans_a)}, "
+            f"trans_b={bool(trans_b)})"
         )
     try:
         lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except ValueError:
+    except (ValueError, RuntimeError):  # the latter of more than 32 dimensions
         raise ValueError(
-            f"the leading dimensions {a.shape[:-2]} of a and {b.shape[:-2]} of b do not broadcast"
+            f"the leading dimensions {a.shape[:-2]} of {one} and {b.shape[:-2]} of {other} do not broadcast"
         ) from None
     shape = (*lead, m, n)
     if type(out_dtype) is Requantized:
@@ -155,6 +156,7 @@ def _define(values: Any, options: Any, numbers: Any) -> Any:
 
 
 GEMM = Product("gemm", ("a", "b", "c", "bias"), _pose, _define, dtypes=None, exact=("c",))
+LINEAR = Product("linear", ("x", "weight", "c", "bias"), _pose, _define, dtypes=None)
 
 
 def _define_integers(values: Any, options: Any, numbers: Any) -> Any:

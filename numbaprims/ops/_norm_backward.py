@@ -34,7 +34,7 @@ def _apart(formula: str, given: Sequence[Any], options: tuple[Any, ...], out: An
     (dims, ending), count = options, 4 if formula == "layer_norm" else 3
     arrays, parameters, dsum = given[:count], given[count:-1], given[-1]
     weight = parameters[0]
-    if weight is not None and in_rows(*arrays[:2], *parameters, dsum, out):
+    if weight is not None and arrays[1] is not None and in_rows(*arrays[:2], *parameters, dsum, out):
         shape, of = tuple(arrays[1].shape), weight.shape
         flat = len(shape) == 2 and dims == 1
         if math.prod(of) > 1 and (flat or _fit(shape, dims, arrays, parameters, (dsum, out))):

@@ -26,6 +26,7 @@ from numbaprims.shapes import channels_last
 Shape = tuple[int, ...]
 PARAMETERS = ("weight", "bias", "dweight", "dbias")
 _ELEMENTS = ("x", "y", "dy", "dx")
+_STATISTICS = ("mean", "inv_std", "inv_rms")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,20 +90,24 @@ def pixels(x: Shape, layout: str) -> Shapes:
     return shapes._replace(axes=(axis,))
 
 
-def _divided(channels: int, groups: Any) -> int:
+def divided(channels: int, groups: int) -> int:
     """Channels of a group."""
-    groups = integer(groups, "groups")
     if groups < 1 or channels % groups:
         raise ValueError(f"groups is {groups}; it must divide the {channels} channels")
     return channels // groups
 
 
-def channels(x: Shape, layout: str, groups: int = 1) -> Shapes:
-    """A row is a channel of a sample."""
+def last_of(x: Shape, layout: str) -> bool:
+    """Whether channels are last in the shape of x."""
     if not 2 <= len(x) <= 5:
         raise ValueError(f"x has {len(x)} dimensions; it must be (N, C) with up to three behind C")
-    axis = len(x) - 1 if channels_last(layout, max(len(x) - 2, 1)) else 1
-    _divided(x[axis], groups)
+    return channels_last(layout, max(len(x) - 2, 1))
+
+
+def channels(x: Shape, layout: str, groups: int = 1) -> Shapes:
+    """A row is a channel of a sample."""
+    axis = len(x) - 1 if last_of(x, layout) else 1
+    divided(x[axis], groups)
     view = tuple(n if at in (0, axis) else 1 for at, n in enumerate(x))
     axes = tuple(at for at in range(1, len(x)) if at != axis)
     return Shapes(x, axes, (x, (x[axis],), (x[0], x[axis])), (x, (1, *view[1:]), view))
@@ -110,7 +115,7 @@ def channels(x: Shape, layout: str, groups: int = 1) -> Shapes:
 
 def whole_groups(x: Shape, count: int) -> Shapes:
     """A row is a group of channels of a sample, channels in front of positions."""
-    size, ones = _divided(x[1], count), (1,) * (len(x) - 2)
+    size, ones = divided(x[1], count), (1,) * (len(x) - 2)
     shape = (x[0], count, size, *x[2:])
     views = shape, (1, count, size, *ones), (x[0], count, 1, *ones)
     return Shapes(shape, tuple(range(2, len(shape))), (x, x[1:2], (x[0], count)), views)
@@ -118,7 +123,7 @@ def whole_groups(x: Shape, count: int) -> Shapes:
 
 def groups(x: Shape, count: int, channels: int) -> Shapes:
     """Of values of the channels of each sample: a row is a group."""
-    n, size = x[0], _divided(channels, count)
+    n, size = x[0], divided(channels, count)
     shape = (n, count, size)
     return Shapes(shape, (2,), ((n, channels), (channels,), (n, count)), (shape, (1, count, size), (n, count, 1)))
 
@@ -149,9 +154,14 @@ class Step:
         #: Its arrays are the caller's.
         self.public = shapes not in (groups, samples)
         elements = tuple(name for name in self.names if self._which(name, self.kinds[name]) == 0)
+        # callers of a gradient know the statistics as those that were saved
+        saved = _STATISTICS if name.endswith("backward") else ()
+        inputs = tuple(f"saved_{each}" if each in saved else each for each in self.names)
+        others = tuple(each for each, own in zip(inputs, self.names, strict=True) if own not in elements)
+        free = (*norms.optional(formula), *looked_at)
         self.primitive = Primitive(
-            name, self.names, self._pose, self._define,
-            others=tuple(name for name in self.names if name not in elements), exact=elements,
+            name, inputs, self._pose, self._define, others=others, exact=elements,
+            required=next((at for at, each in enumerate(self.names) if each in free), len(self.names)),
         )  # fmt: skip
 
     def _which(self, name: str, kind: str) -> int:
@@ -172,12 +182,13 @@ class Step:
         shapes = self.shapes(first.shape, *how)
         dtype: str = given.dtypes[0]  # type: ignore[assignment]
         statistics = DTYPES[dtype].accumulate
-        for at, (name, x) in enumerate(zip(given.names, given.storages, strict=True)):
+        for at, (name, x) in enumerate(zip(self.names, given.storages, strict=True)):
             which = self._which(name, self.kinds[name])
             if x is None:
                 continue
             if x.shape != shapes.own[which]:
-                raise ValueError(f"{given.words(at)}; {given.words(0)} takes {name} of shape {shapes.own[which]}")
+                words = f"takes {given.names[at]} of shape {shapes.own[which]}"
+                raise ValueError(f"{given.words(at)}; {given.words(0)} {words}")
             if self.public and which and given.dtypes[at] not in (dtype, statistics):
                 allowed = " or ".join(dict.fromkeys((LONG_NAMES[dtype], LONG_NAMES[statistics])))
                 raise TypeError(f"{given.words(at)}; with {given.words(0)} it must be {allowed}")
@@ -202,6 +213,7 @@ class Step:
                 )  # fmt: skip
             )
         views = {name: shapes.views[self._which(name, kind)] for name, kind in (*known.operands, *known.results)}
+        given = given._replace(names=self.names)
         return reduction.pose(NormProblem, given, formula, shapes.shape, shapes.axes, results, views)
 
     def _formula_of(self, arrays: Any) -> str:

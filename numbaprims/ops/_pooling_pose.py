@@ -12,7 +12,7 @@ import numpy as np
 from numbaprims.dtypes import FLOATS
 from numbaprims.ops import examples
 from numbaprims.ops._pooling_problem import ARRAYS, PoolingProblem
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, scalar
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, scalar, truth
 from numbaprims.reference import pooling as reference
 from numbaprims.shapes import (
     channels_last,
@@ -24,15 +24,18 @@ from numbaprims.shapes import (
 )
 
 Numbers = tuple[int, ...]
+MOST = 2**31 - 1
+"""Of a window and of the steps between windows and between their elements."""
 
 
 def options(
     *, kernel: Any = None, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: Any = False, layout: str,
-    every: Any = True, p: Any = 2.0, output: Any = None, indexed: Any = False, size: Any = None,
+    every: Any = True, p: Any = 2.0, output: Any = ..., indexed: Any = False, size: Any = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """What a call says beside its arrays, to be hashed."""
+    """What a call says beside its arrays, to be hashed; `output` is of windows that adapt, ... of others."""
     said = (
-        kernel, stride, padding, dilation, bool(ceil), layout, bool(every), scalar(p, "p"), output, bool(indexed), size,
+        kernel, stride, padding, dilation, truth(ceil, "ceil_mode"), layout, truth(every, "count_include_pad"),
+        scalar(p, "p"), output, truth(indexed, "return_indices"), size,
     )  # fmt: skip
     try:
         hash(said)
@@ -49,7 +52,7 @@ def _windows(size: Numbers, said: tuple[Any, ...]) -> dict[str, Any]:
     """The fields of a problem that say where windows lie."""
     kernel, stride, padding, dilation, ceil, _, every, p, output, _, _ = said
     rank = len(size)
-    if output is not None:
+    if output is not ...:
         none = (0,) * rank
         out = per_dimension(output, rank, "output_size", 1)
         return dict(
@@ -58,16 +61,19 @@ def _windows(size: Numbers, said: tuple[Any, ...]) -> dict[str, Any]:
     kernel = per_dimension(kernel, rank, "kernel_size", 1)
     stride = kernel if stride is None else per_dimension(stride, rank, "stride", 1)
     dilation = per_dimension(dilation, rank, "dilation", 1)
+    for name, values in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
+        if max(values) > MOST:
+            raise ValueError(f"{name} is {values}; {MOST} is the most")
     pads = resolve_padding(padding, size, kernel, stride, dilation)
     outs = []
     for d, (length, k, s, step, pad) in enumerate(zip(size, kernel, stride, dilation, pads, strict=True)):
         extent = window_extent(k, step)
         if max(pad) > extent // 2:
             raise ValueError(f"padding is {padding!r}; at most half of a window, here {extent // 2}, is allowed")
-        if extent > length + sum(pad):
-            raise ValueError(f"windows span {extent} elements of dimension {d}, which has {length} and {sum(pad)} more")
         # with ceil_mode the last window may reach out behind, but begins inside or in the padding in front
         number = output_size(length, k, s, step, (pad[0], pad[1] + (s - 1 if ceil else 0)))
+        if number < 1:
+            raise ValueError(f"windows span {extent} elements of dimension {d}, which has {length} and {sum(pad)} more")
         number -= int((number - 1) * s >= length + pad[0])
         start = np.arange(number) * s - pad[0]
         first = start + np.maximum(-(start // step), 0) * step
@@ -169,7 +175,7 @@ def _backward(op: str, given: Given, said: tuple[Any, ...]) -> Pose:
     else:
         size = per_dimension(size, rank, "size", 1)
         shape = (shape[0], *size, shape[-1]) if last else (*shape[:2], *size)
-    if said[8] is not None:  # windows that adapt to what dy has
+    if said[8] is not ...:  # windows that adapt to what dy has
         said = (*said[:8], dy.shape[1:-1] if last else dy.shape[2:], *said[9:])
     p = _geometry(op, "backward", given.dtypes[0], shape, said)  # type: ignore[arg-type]
     wanted = _shape(p, p.out, layout)
@@ -209,7 +215,7 @@ def _define_forward(op: str, values: Any, said: Any, numbers: Any) -> Any:
 def _define_backward(op: str, values: Any, said: Any, numbers: Any) -> Any:
     dy, x, y, indices = (_canonical(each, said[5]) for each in values)
     size = x.shape[2:] if x is not None else per_dimension(said[10], dy.ndim - 2, "size", 1)
-    if said[8] is not None:
+    if said[8] is not ...:
         said = (*said[:8], dy.shape[2:], *said[9:])
     fields = _windows(size, said)
     p = PoolingProblem(op, "backward", "f64", dy.shape[0], dy.shape[1], size, layout="channels_first", **fields)
@@ -224,7 +230,7 @@ def _make(op: str) -> tuple[Primitive, Primitive]:
     )  # fmt: skip
     backward = Primitive(
         f"{op}_pool_backward", BACKWARD, functools.partial(_backward, op), functools.partial(_define_backward, op),
-        others=("indices",),
+        others=("indices",), required=3 if op == "lp" else 1,
     )  # fmt: skip
     return forward, backward
 

@@ -84,7 +84,9 @@ def check_apart(out: Any, **inputs: Any) -> None:
 
 def name_of(dtype: Any, name: str = "dtype") -> str:
     """The short name of a type of integers, "i4" and "u4" among them."""
-    found = _NAMES.get(str(dtype).removeprefix("torch.")) or (dtype if dtype in LIMITS else None)
+    found = _NAMES.get(str(dtype).removeprefix("torch.")) or (
+        dtype if isinstance(dtype, str) and dtype in LIMITS else None
+    )
     if found is None and not isinstance(dtype, str):
         try:
             found = _NAMES.get(np.dtype(dtype).name)
@@ -95,19 +97,19 @@ def name_of(dtype: Any, name: str = "dtype") -> str:
     return str(found)
 
 
-def number_of(value: Any) -> float | None:
+def number_of(value: Any, name: str = "scale") -> float | None:
     """A parameter that is one number which the host can read; None for an array."""
     if isinstance(value, (int, float, np.number)):
-        return float(value)
+        return scalar(value, name)
     if not hasattr(value, "shape") or tuple(value.shape) not in ((), (1,)):
         return None
-    storage, dtype, _ = arrays.enter(value, "scale")
+    storage, dtype, _ = arrays.enter(value, name)
     return float(to_float64(storage, dtype).item()) if isinstance(storage, np.ndarray) else None
 
 
 def scale_number(value: Any, name: str, kind: str = "f64") -> float:
     """A scale that is one number, positive and finite in the type that is computed in."""
-    found = number_of(value)
+    found = number_of(value, name)
     found = scalar(value, name) if found is None else found
     if not 0.0 < found < float("inf"):
         raise ValueError(f"{name} is {value!r}; a scale is positive and finite")
@@ -116,11 +118,21 @@ def scale_number(value: Any, name: str, kind: str = "f64") -> float:
     return found
 
 
+def factor_of(factor: Any, name: str) -> np.ndarray:
+    """What integers are multiplied by, as float32; ValueError where that is not above 0 and finite, as quotients of
+    scales may be."""
+    with np.errstate(all="ignore"):
+        found = np.asarray(factor, np.float32)
+    if not (np.isfinite(found).all() and (found > 0).all()):
+        raise ValueError(f"{name} is {found} in float32; it must be above 0 and finite")
+    return found
+
+
 def zero_number(value: Any, name: str, dtype: str) -> float:
     """A zero point that is one number, in the range of a type."""
-    found = number_of(value)
+    found = number_of(value, name)
     found = scalar(value, name) if found is None else found
-    if found != int(found):
+    if not found.is_integer():
         raise TypeError(f"{name} is {value!r}; a zero point is an integer")
     low, high = LIMITS.get(dtype, (-(1 << 31), (1 << 31) - 1))
     if not low <= found <= high:
@@ -239,13 +251,13 @@ def entered(x: Any, scale: Any, zero: Any, axis: Any, block: Any, dtype: str, ki
         block = integer(block, "block_size")
         if axis is None or block < 1:
             raise ValueError(f"block_size is {block} and axis {axis}; it must be 1 or more, and an axis given")
-    one = number_of(scale)
-    if one is not None:
+    if number_of(scale, "scale") is not None:
         found = scale_number(scale, "scale", kind)
         return Parameters(None, None, (found, 0.0 if zero is None else zero_number(zero, "zero_point", dtype)), None)
     if zero is None:
         return Parameters(scale, None, (0.0,), axis, block or 0)
-    if number_of(zero) is not None and (not hasattr(zero, "shape") or tuple(scale.shape) != tuple(zero.shape)):
+    shape = tuple(arrays.enter(scale, "scale")[0].shape)
+    if number_of(zero, "zero_point") is not None and shape != tuple(getattr(zero, "shape", ())):
         return Parameters(scale, None, (zero_number(zero, "zero_point", dtype),), axis, block or 0)
     return Parameters(scale, zero, (), axis, block or 0)
 
@@ -253,18 +265,23 @@ def entered(x: Any, scale: Any, zero: Any, axis: Any, block: Any, dtype: str, ki
 def index_of(axis: Any, x: Any) -> int | None:
     if axis is None:
         return None
+    if not hasattr(x, "shape"):
+        arrays.enter(x, "x")  # says what it is
     ndim, axis = len(x.shape), integer(axis, "axis")
     if not -ndim <= axis < ndim:
         raise ValueError(f"axis is {axis} and x a {arrays.describe(x)}; allowed is {-ndim} to {ndim - 1}")
     return int(axis % ndim)
 
 
-def parts_of(shape: tuple[int, ...], given: Parameters, packed: bool, words: str) -> list[tuple[slice, Parameters]]:
+def parts_of(shape: tuple[int, ...], given: Parameters, packed: bool, x: Any) -> list[tuple[slice, Parameters]]:
     """Whole blocks, and what is left of the last one: where along the axis, and the parameters."""
     axis, block = given.axis, given.block
+    for name, each in (("scale", given.scale), ("zero_point", given.zero)):
+        if each is not None:  # a part is of another shape than what the caller gave
+            words = f"x is a {arrays.describe(x)}, {name} a {arrays.describe(each)}"
+            cut_of(shape, tuple(arrays.enter(each, name)[0].shape), axis, block, words)
     if not block or axis is None:
         return [(slice(None), given)]
-    cut_of(shape, tuple(given.scale.shape), axis, block, words)
     if packed and axis == len(shape) - 1 and block % 2:
         raise ValueError(f"block_size is {block}; along the last axis of integers of 4 bits it must be even")
     size = shape[axis]

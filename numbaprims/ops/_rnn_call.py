@@ -9,7 +9,7 @@ import numpy as np
 
 from numbaprims import arrays
 from numbaprims.ops._rnn_pose import Options
-from numbaprims.ops.primitive import _write
+from numbaprims.ops.primitive import _write, scalar, truth, word
 from numbaprims.philox import word64
 from numbaprims.recurrent.lengths import Lengths
 from numbaprims.recurrent.weights import RnnWeights
@@ -81,7 +81,7 @@ def in_rows(given: Iterable[Any]) -> Iterator[Any]:
 
 def random_of(x: Any, p: float, seed: int, offset: int) -> Any:
     """What dropout's stream is known by, in words of 32 bits."""
-    if not 0 <= p <= 1:
+    if not 0 <= scalar(p, "dropout") <= 1:
         raise ValueError(f"dropout is {p!r}; a probability lies between 0 and 1")
     seed, offset = word64(seed, "seed"), word64(offset, "offset")
     low = 0xFFFFFFFF
@@ -95,11 +95,11 @@ def options_of(
     if not isinstance(weights, RnnWeights) or not weights.cell.startswith(cell):
         kind = f"those of {weights.cell}" if isinstance(weights, RnnWeights) else f"a {type(weights).__name__}"
         raise TypeError(f"weights is {kind}; {cell} takes RnnWeights of its cell")
-    if merge not in MERGES:
-        raise ValueError(f"merge is {merge!r}; it must be one of {', '.join(MERGES)}")
+    word(merge, "merge", MERGES)
+    batch_first, reverse = truth(batch_first, "batch_first"), truth(reverse, "reverse")
     if reverse and weights.directions == 2:
         raise ValueError("reverse is for networks of one direction; these weights have two")
-    if clip is not None and not clip > 0:
+    if clip is not None and not scalar(clip, "clip") > 0:
         raise ValueError(f"clip is {clip!r}; it must be above 0")
     for layer in range(1, weights.layers):
         width = weights.out_size * (weights.directions if merge == "concat" else 1)
@@ -108,6 +108,6 @@ def options_of(
                 f"layer {layer} of the weights takes {weights.sizes(layer)} inputs; merge={merge!r} gives {width}"
             )
     return Options(
-        weights.cell, weights.layers, weights.directions, bool(batch_first), bool(reverse), merge, weights.reset_after,
+        weights.cell, weights.layers, weights.directions, batch_first, reverse, merge, weights.reset_after,
         weights.skip_input, clip is not None, False, way, None,
     )  # fmt: skip

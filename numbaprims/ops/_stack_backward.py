@@ -93,7 +93,7 @@ def _define(values: Any, options: Any, numbers: Any) -> Any:
 
 
 _elements, _windows = (
-    Primitive("stack_backward", _INPUTS, _pose, _define, others=("parameters",), exact=exact)
+    Primitive("stack_backward", _INPUTS, _pose, _define, others=("parameters",), exact=exact, required=2)
     for exact in (("dy", "x"), ())
 )
 
@@ -140,4 +140,8 @@ def stack_backward(
     texts = texts_of(operations)
     wanted = (None if each is None else tuple(map(int, each)) for each in (of_parameters, of_added))
     primitive = _windows if pose_.has_windows(texts) else _elements
-    return primitive.run((dy, x, parameters, *added, *pose_.NONE[len(added) :]), (texts, layout, *wanted), (), out)
+    given = dy, x, parameters, *added, *pose_.NONE[len(added) :]
+    try:
+        return primitive.run(given, (texts, layout, *wanted), (), out)
+    except RecursionError:
+        raise pose_.too_deep(texts) from None

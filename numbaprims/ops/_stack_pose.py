@@ -72,9 +72,16 @@ def has_windows(texts: tuple[str, ...]) -> bool:
 
 
 def check_added(added: Sequence[Any]) -> None:
-    """ValueError for more arrays than a stack adds."""
+    """ValueError for more arrays than a stack adds, TypeError for what is no sequence of them."""
+    if not hasattr(added, "__len__"):
+        raise TypeError(f"added is {added!r}; it must be a sequence of arrays")
     if len(added) > MOST_ADDED:
         raise ValueError(f"{len(added)} arrays to be added; a stack takes at most {MOST_ADDED}")
+
+
+def too_deep(texts: Sequence[str]) -> ValueError:
+    """The error of more operations than formulas are traced through within Python's limit of recursion."""
+    return ValueError(f"operations has {len(texts)} elements, too many for one kernel; give some of them to each call")
 
 
 class Images:

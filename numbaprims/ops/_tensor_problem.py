@@ -49,9 +49,10 @@ def broadcast(given: Given) -> tuple[int, ...]:
     shapes = [x.shape for x in given.storages if x is not None]
     try:
         return np.broadcast_shapes(*shapes)
-    except ValueError:
+    except (ValueError, RuntimeError) as error:
         words = "; ".join(given.words(at) for at, x in enumerate(given.storages) if x is not None)
-        raise ValueError(f"{words}: their shapes do not broadcast") from None
+        why = "their shapes do not broadcast" if isinstance(error, ValueError) else "at most 32 dimensions broadcast"
+        raise ValueError(f"{words}: {why}") from None
 
 
 def pose(

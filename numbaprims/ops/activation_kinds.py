@@ -156,6 +156,9 @@ DOMAINS: dict[str, tuple[float, float]] = {
     "acosh": (1.1, 4.0),
 }
 
+#: Kinds whose parameters are bounds: instructions that take a minimum would not see one that is NaN.
+BOUNDED = ("clipped_relu", "hard_tanh", "clip")
+
 #: Kinds that kernels know by names of their own.
 SPECIAL = {"gelu_tanh": "gelu", "softplus_1": "softplus", "power_2": "power"}
 
@@ -176,12 +179,8 @@ def resolve(kind: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]
     >>> resolve("relu6", {})
     ('clipped_relu', {'alpha': 6.0})
     """
-    fixed: dict[str, Any] = {}
-    if kind in KINDS:
-        name = kind
-    elif kind in ALIASES:
-        name, fixed = ALIASES[kind]
-    else:
+    name, fixed = ALIASES.get(kind, (kind, {})) if isinstance(kind, str) else ("", {})
+    if name not in KINDS:
         raise ValueError(f"kind is {kind!r}; it must be one of {', '.join([*KINDS, *ALIASES])}")
     defaults = KINDS[name].parameters
     if not defaults and not parameters:
@@ -211,13 +210,18 @@ def checked(kind: str, parameter: str, value: Any) -> Any:
     if parameter == "weight":
         return value
     if parameter == "approximate":
-        if value not in ("none", "tanh"):
+        if not isinstance(value, str) or value not in ("none", "tanh"):
             raise ValueError(f"approximate is {value!r}; it must be 'none' or 'tanh'")
         return value
     try:
         if isinstance(value, str):
             raise TypeError
-        return value.__index__() if parameter == "axis" else float(value)
-    except (TypeError, ValueError, AttributeError):
+        found = value.__index__() if parameter == "axis" else float(value)
+    except OverflowError:
+        raise ValueError(f"{parameter} of {kind} is a number that float64 does not hold") from None
+    except (TypeError, ValueError, AttributeError, RuntimeError):
         wanted = "an int" if parameter == "axis" else "a number"
         raise TypeError(f"{parameter} of {kind} is {value!r}; it must be {wanted}") from None
+    if found != found and kind in BOUNDED:
+        raise ValueError(f"{parameter} of {kind} is nan; a bound is a number")
+    return found

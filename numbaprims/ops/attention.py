@@ -11,7 +11,8 @@ from numbaprims.dtypes import DTYPES
 from numbaprims.ops import examples
 from numbaprims.ops._attention_problem import AttentionProblem as AttentionProblem, default_scale
 from numbaprims.ops._docs import documented
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
+from numbaprims.ops._numbers import finite
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, truth
 from numbaprims.reference import attention as reference
 from numbaprims.shapes import element_strides
 
@@ -121,24 +122,26 @@ def _define_backward(values: Any, options: Any, numbers: Any) -> Any:
     return reference.backward(dout, q, k, v, out, lse, mask, causal, numbers[0])
 
 
-_attention = Primitive("attention", ("q", "k", "v", "mask"), _pose, _define, others=("mask",))
-_train = Primitive("attention_train", ("q", "k", "v", "mask"), _pose, _define, others=("mask",))
+_attention, _train = (
+    Primitive(name, ("q", "k", "v", "mask"), _pose, _define, others=("mask",), required=3)
+    for name in ("attention", "attention_train")
+)
 _backward = Primitive(
     "attention_backward", ("dout", "q", "k", "v", "y", "lse", "mask"), _pose_backward, _define_backward,
-    others=("lse", "mask"),
+    others=("lse", "mask"), required=6,
 )  # fmt: skip
 
 
 def _numbers(q: Any, scale: float | None) -> tuple[float]:
     if scale is not None:
-        return (scalar(scale, "scale"),)
+        return (finite(scale, "scale"),)
     shape: Any = getattr(q, "shape", ())
     return (default_scale(shape[-1]) if len(shape) else 1.0,)
 
 
 def _options(mask: Any, causal: bool, train: bool) -> tuple[Any, ...]:
     """(causal, whether what the gradient reads is kept, whether the mask says true and false)."""
-    return bool(causal), train, mask is not None and str(getattr(mask, "dtype", "")).endswith("bool")
+    return truth(causal, "causal"), train, mask is not None and str(getattr(mask, "dtype", "")).endswith("bool")
 
 
 _COMMON = """
@@ -154,7 +157,8 @@ Args:
     out: where the result goes; it shares no memory with the operands.
 Raises:
     TypeError: integers, mixed dtypes or libraries, a mask of another type.
-    ValueError: shapes that do not go together, an `out` of another shape, or one that overlaps.
+    ValueError: shapes that do not go together, a scale that is not finite, an `out` of another shape, or one that
+        overlaps.
 References:
     Milakov and Gimelshein, Online normalizer calculation for softmax, 2018; Rabe and Staats, Self-attention does not
     need O(n^2) memory, 2021; Dao, FlashAttention-2, 2023.

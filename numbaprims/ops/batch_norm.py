@@ -13,7 +13,7 @@ from numbaprims.dtypes import DTYPES, LONG_NAMES
 from numbaprims.formulas.stacks import ENDING
 from numbaprims.ops import examples, reduction
 from numbaprims.ops._ending import define_ending, define_gradient, ending_of, named_ending
-from numbaprims.ops.gemv import scalar
+from numbaprims.ops._numbers import finite
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
 from numbaprims.reference import batch_norm as reference
 from numbaprims.shapes import channels_last
@@ -180,20 +180,20 @@ def _define_backward_fixed(values: Any, options: Any, numbers: Any) -> Any:
 
 
 _batch_norm = Primitive(
-    "batch_norm", ("x", *_PARAMETERS), _inference, _define_inference, others=_PARAMETERS, exact=("x",)
+    "batch_norm", ("x", *_PARAMETERS), _inference, _define_inference, others=_PARAMETERS, exact=("x",), required=5
 )
 _batch_norm_train = Primitive(
     "batch_norm_train", ("x", "scale", "shift", *_RUNNING), _train, _define_train,
-    others=("scale", "shift", *_RUNNING), exact=("x",),
+    others=("scale", "shift", *_RUNNING), exact=("x",), required=3,
 )  # fmt: skip
 _batch_norm_backward = Primitive(
     "batch_norm_backward", ("dy", "x", "scale", *_SAVED, "shift"), functools.partial(_backward, "batch_norm_backward"),
-    _define_backward, others=("scale", *_SAVED, "shift"), exact=("dy", "x"),
+    _define_backward, others=("scale", *_SAVED, "shift"), exact=("dy", "x"), required=5,
 )  # fmt: skip
 _batch_norm_backward_fixed = Primitive(
     "batch_norm_backward_fixed", ("dy", "x", "scale", "mean", "var"),
     functools.partial(_backward, "batch_norm_backward_fixed"), _define_backward_fixed,
-    others=("scale", "mean", "var"), exact=("dy", "x"),
+    others=("scale", "mean", "var"), exact=("dy", "x"), required=5,
 )  # fmt: skip
 
 
@@ -222,7 +222,8 @@ def batch_norm(
 
     Raises:
         TypeError: integers, mixed libraries, parameters of another dtype.
-        ValueError: an unknown mode or layout, parameters of another shape, an `out` that overlaps.
+        ValueError: an unknown mode or layout, parameters of another shape, an eps that is not finite or below 0, an
+            `out` that overlaps.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -234,7 +235,7 @@ def batch_norm(
     References:
         Ioffe and Szegedy, Batch normalization, 2015, algorithm 2; the modes are MIOpen's (Khan et al., 2019, IV.B).
     """
-    numbers = (scalar(eps, "eps"),)
+    numbers = (finite(eps, "eps", 0.0),)
     if activation is None:
         return _batch_norm.run((x, scale, shift, mean, var), (mode, layout), numbers, out)
     return _batch_norm.run((x, scale, shift, mean, var), (mode, layout, ending_of(activation)), numbers, out)
@@ -269,7 +270,7 @@ def batch_norm_train(
     Raises:
         TypeError: integers, mixed libraries, parameters of another dtype.
         ValueError: an unknown mode or layout, parameters of another shape, one running statistic without the other,
-            nothing to take statistics of, an `out` that overlaps.
+            numbers as of `batch_norm`, nothing to take statistics of, an `out` that overlaps.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -285,9 +286,9 @@ def batch_norm_train(
     """
     if (running_mean is None) != (running_var is None):
         raise ValueError("running_mean and running_var: give both, or neither")
-    numbers: tuple[float, ...] = (scalar(eps, "eps"),)
+    numbers: tuple[float, ...] = (finite(eps, "eps", 0.0),)
     if running_mean is not None:
-        numbers = (scalar(momentum, "momentum"), *numbers)
+        numbers = (finite(momentum, "momentum"), *numbers)
     options = (mode, layout) if activation is None else (mode, layout, ending_of(activation))
     return _batch_norm_train.run((x, scale, shift, running_mean, running_var), options, numbers, out)
 
@@ -341,7 +342,7 @@ def batch_norm_backward_fixed(
 ) -> Any:  # fmt: skip
     """(dx, dscale, dshift) of `batch_norm`, whose mean and variance do not follow x: what autograd takes of a network
     in inference mode.  Arguments are those of `batch_norm` and dy."""
-    return _batch_norm_backward_fixed.run((dy, x, scale, mean, var), (mode, layout), (scalar(eps, "eps"),), out)
+    return _batch_norm_backward_fixed.run((dy, x, scale, mean, var), (mode, layout), (finite(eps, "eps", 0.0),), out)
 
 
 def _example_call(problem: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

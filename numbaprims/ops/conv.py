@@ -10,6 +10,7 @@ from numbaprims.ops._conv_pose import BIAS, DATA, FORWARD, TRANSPOSED, WEIGHT, h
 from numbaprims.ops.epilogue import fused
 from numbaprims.ops.primitive import problems
 from numbaprims.ops.product import factors
+from numbaprims.shapes import items_of
 
 
 def conv(
@@ -133,7 +134,15 @@ def conv_backward_data(
     """
     alpha, beta, c = factors(alpha, beta, c, "c")
     window = hashable((stride, padding, dilation, groups, layout))
-    options = window, tuple(input_shape), alpha == 1.0, beta in (0.0, 1.0), "identity", None, algorithm
+    options = (
+        window,
+        items_of(input_shape, "input_shape"),
+        alpha == 1.0,
+        beta in (0.0, 1.0),
+        "identity",
+        None,
+        algorithm,
+    )
     return DATA.run((dy, weight, c, None), options, (alpha, beta, 0.0), out)
 
 
@@ -188,7 +197,15 @@ def conv_backward_weight(
     """
     alpha, beta, c = factors(alpha, beta, c, "c")
     window = hashable((stride, padding, dilation, groups, layout))
-    options = window, tuple(kernel_shape), alpha == 1.0, beta in (0.0, 1.0), "identity", None, algorithm
+    options = (
+        window,
+        items_of(kernel_shape, "kernel_shape"),
+        alpha == 1.0,
+        beta in (0.0, 1.0),
+        "identity",
+        None,
+        algorithm,
+    )
     return WEIGHT.run((dy, x, c, None), options, (alpha, beta, 0.0), out)
 
 

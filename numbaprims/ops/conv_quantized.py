@@ -10,6 +10,7 @@ import numpy as np
 from numbaprims import arrays
 from numbaprims.dispatch import registry
 from numbaprims.ops._conv_pose import Convolution, Geometry, Options, Window, forward_shape, geometry, hashable, pose
+from numbaprims.ops._quantize_given import factor_of
 from numbaprims.ops.primitive import problems
 
 _INPUTS = ("x", "weight", "c", "bias", "prepared", "extra")
@@ -121,8 +122,8 @@ def qlinear_conv(
 
     Raises:
         TypeError: other dtypes, mixed libraries, zero points that are no integers.
-        ValueError: as `numbaprims.conv`; also zero points out of range, scales that are not positive and finite, and
-            either of another length than K.
+        ValueError: as `numbaprims.conv`; also zero points out of range, scales that are not positive and finite in
+            float32, or whose factor is not, and either of another length than K.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -150,7 +151,9 @@ def requantized(
     y_dtype, y_zero = _result_zero(zeros[2])
     factor, w_factor = _scale(scales[0], "x_scale", 1), _scale(scales[1], "weight_scale", k)
     extra = np.empty((3, k), np.float32)
-    extra[0] = factor * w_factor / _scale(scales[2], "y_scale", 1)
+    with np.errstate(all="ignore"):
+        every = factor * w_factor / _scale(scales[2], "y_scale", 1)
+    extra[0] = factor_of(every, "x_scale weight_scale / y_scale")
     extra[1] = w_zero
     extra[2] = y_zero
     options = Options(window, algorithm=algorithm, zeros=_zeros(x_zero, w_zero.any()), requantized=y_dtype)
@@ -194,7 +197,7 @@ def _enter(x: Any, weight: Any, window: Window) -> tuple[tuple[str, str], arrays
 
 def _values(given: Any, name: str, length: int) -> np.ndarray:
     """A scalar or `length` values, as an array that broadcasts to them."""
-    values = np.asarray(given)
+    values = arrays.values_of(given, name)
     if values.ndim > 1 or values.size not in (1, length):
         expected = "a scalar" if length == 1 else f"a scalar or ({length},), one value a filter"
         raise ValueError(f"{name} has shape {values.shape}; it must be {expected}")
@@ -232,7 +235,9 @@ def _result_zero(given: Any) -> tuple[str, int]:
 
 
 def _scale(given: Any, name: str, length: int) -> np.ndarray:
-    values = _values(given, name, length).astype(np.float32)
-    if not (np.isfinite(values).all() and (values > 0).all()):
+    values = _values(given, name, length)
+    with np.errstate(all="ignore"):
+        found = values.astype(np.float32)
+    if not (np.isfinite(found).all() and (found > 0).all()):
         raise ValueError(f"{name} is {given!r}; a scale is positive and finite")
-    return values
+    return found

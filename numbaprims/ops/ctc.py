@@ -12,7 +12,7 @@ from numbaprims.ops._cross_entropy import total
 from numbaprims.ops._ctc_pose import Options, beside, lengths_of, reduction_of, run, sizes, table_of
 from numbaprims.ops._ctc_problem import CtcProblem as CtcProblem
 from numbaprims.ops._docs import documented
-from numbaprims.ops.primitive import integer, problems
+from numbaprims.ops.primitive import integer, problems, truth
 
 _LOSS = documented("""
 Args:
@@ -60,7 +60,10 @@ def ctc_loss(
 def loss_of(log_probs: Any, table: Any, labels: int, blank: int, reduction: str, zero_infinity: Any) -> Any:
     """`ctc_loss` by a table of `labels` columns, at which nobody looks."""
     wide = reduction_of(reduction) != "none"
-    losses = run((log_probs, table), Options("loss", blank, labels, wide, reduction == "mean", bool(zero_infinity)))
+    losses = run(
+        (log_probs, table),
+        Options("loss", blank, labels, wide, reduction == "mean", truth(zero_infinity, "zero_infinity")),
+    )
     return total(losses, arrays.enter(log_probs, "log_probs")[1]) if wide else losses
 
 
@@ -104,7 +107,15 @@ def gradient_of(
     wide = reduction_of(reduction) != "none"
     if wide and arrays.enter(dy, "dy")[0].shape != ():
         raise ValueError(f"dy is a {arrays.describe(dy)}; with reduction={reduction!r} the loss has shape ()")
-    options = Options("backward", blank, labels, wide, reduction == "mean", bool(zero_infinity), bool(logits))
+    options = Options(
+        "backward",
+        blank,
+        labels,
+        wide,
+        reduction == "mean",
+        truth(zero_infinity, "zero_infinity"),
+        truth(logits, "logits"),
+    )
     return run((log_probs, dy, table), options, out)
 
 

@@ -56,7 +56,10 @@ def resolve_activation(activation: Any) -> Activation:
             f"activation is {activation!r}; it must be None, the name of a kind, or a pair of a name and a dict of "
             "its parameters"
         )
-    resolved = make_activation(kind, parameters)
+    try:
+        resolved = make_activation(kind, parameters)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"activation: {error}") from None
     if resolved.kind in NOT_FUSED:
         raise ValueError(f"activation {kind!r} cannot be fused; apply numbaprims.{kind} to the result")
     return resolved

@@ -22,7 +22,7 @@ from numbaprims.ops._gather_pad import (
     split as split,
 )
 from numbaprims.ops._gather_problem import merged
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems, truth
 from numbaprims.reference import gather as reference
 from numbaprims.shapes import element_strides
 
@@ -122,11 +122,16 @@ def _define_scatter(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
     return reference.scatter(dy, indices.astype(np.int64), *options)
 
 
-_gather = Primitive(
-    "gather", ("x", "indices"), _pose_gather, _define_gather, dtypes=tuple(DTYPES), others=("indices",)
+_gather, _embed = (
+    Primitive(
+        name, (x, "indices"), _pose_gather, _define_gather, dtypes=tuple(DTYPES), others=("indices",), required=2
+    )
+    for name, x in (("gather", "x"), ("embedding", "weight"))
 )  # fmt: skip
-_scatter = Primitive("gather_backward", ("dy", "indices"), _pose_scatter, _define_scatter, others=("indices",))
-_embed_back = Primitive("embedding_backward", ("dy", "indices"), _pose_scatter, _define_scatter, others=("indices",))
+_scatter, _embed_back = (
+    Primitive(name, ("dy", "indices"), _pose_scatter, _define_scatter, others=("indices",), required=2)
+    for name in ("gather_backward", "embedding_backward")
+)
 
 
 def _checked(primitive: Primitive, given: tuple[Any, ...], options: tuple[Any, ...], size: int, out: Any) -> Any:
@@ -279,7 +284,7 @@ def embedding(weight: Any, indices: Any, padding_idx: int | None = None, *, out:
     if storage.ndim != 2:
         raise ValueError(f"weight is a {arrays.describe(weight)}; it must have two dimensions")
     _skipped(padding_idx, storage.shape[0])
-    return _checked(_gather, (_for_device(weight, "weight"), _whole(indices, "indices")), (0,), storage.shape[0], out)
+    return _checked(_embed, (_for_device(weight, "weight"), _whole(indices, "indices")), (0,), storage.shape[0], out)
 
 
 def _skipped(padding_idx: Any, rows: int) -> int:
@@ -330,7 +335,9 @@ def embedding_backward(
         raise ValueError(
             f"dy is a {arrays.describe(dy)} and indices a {arrays.describe(indices)}; dy has one axis more"
         )
-    return _back(_embed_back, dy, indices, num_embeddings, (0, skip, bool(scale_grad_by_freq)), out)
+    return _back(
+        _embed_back, dy, indices, num_embeddings, (0, skip, truth(scale_grad_by_freq, "scale_grad_by_freq")), out
+    )
 
 
 # ---------------------------------------------------------------- one_hot
@@ -342,7 +349,12 @@ def _pose_one_hot(given: Given, options: tuple[Any, ...]) -> Pose:
     shape = (*indices.shape[:axis], depth, *indices.shape[axis:])
     outer, inner = math.prod(indices.shape[:axis]), math.prod(indices.shape[axis:])
     made = IndexProblem(
-        "one_hot", dtype, index, ((outer, depth, 1, inner),), "rows", bits=(bits_of(off, dtype), bits_of(on, dtype))
+        "one_hot",
+        dtype,
+        index,
+        ((outer, depth, 1, inner),),
+        "rows",
+        bits=(bits_of(off, dtype, "off_value"), bits_of(on, dtype, "on_value")),
     )
     return Pose((Result(shape, dtype),), lambda outs: made)
 

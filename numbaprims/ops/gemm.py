@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numbaprims.ops._gemm_pose import GEMM
+from numbaprims.ops._gemm_pose import GEMM, LINEAR
 from numbaprims.ops._gemm_problem import example_call
 from numbaprims.ops.epilogue import fused
 from numbaprims.ops.primitive import problems
@@ -61,7 +61,7 @@ def gemm(
     References:
         Goto and van de Geijn, Anatomy of high-performance matrix multiplication, TOMS 34(3), 2008.
     """
-    if beta != 0.0 or type(alpha) is not float or type(beta) is not float:
+    if type(alpha) is not float or type(beta) is not float or beta != 0.0:
         alpha, beta, c = factors(alpha, beta, c, "c")
     if beta == 0.0:
         c = None  # as in BLAS: it is not read
@@ -95,12 +95,12 @@ def linear(x: Any, weight: Any, bias: Any = None, *, activation: Any = None, out
         array([[3.],
                [3.]], dtype=float32)
     """
+    word, values = fused(activation)
+    options, numbers = (False, True, True, True, word, None), (1.0, 0.0, *values)
     if getattr(x, "ndim", 2) != 1:
-        return gemm(x, weight, trans_b=True, bias=bias, activation=activation, out=out)
+        return LINEAR.run((x, weight, None, bias), options, numbers, out)
     # a vector is a row
-    result = gemm(
-        x[None, :], weight, trans_b=True, bias=bias, activation=activation, out=None if out is None else out[None, :]
-    )
+    result = LINEAR.run((x[None, :], weight, None, bias), options, numbers, None if out is None else out[None, :])
     return result[0] if out is None else out
 
 

@@ -17,6 +17,7 @@ from numbaprims.ops._gemm_pose import INTEGER_OPTIONS, INTEGERS, REQUANTIZED
 from numbaprims.ops._quantize_given import (
     QuantizeProblem,
     check_apart,
+    factor_of,
     known,
     number_of,
     plain,
@@ -88,7 +89,7 @@ def _zero(value: Any, name: str, dtype: str, length: int) -> Any:
     """A zero point as a float, or as an array of the host."""
     if value is None:
         return 0.0
-    if number_of(value) is not None:
+    if number_of(value, name) is not None:
         return zero_number(value, name, dtype)
     storage, own, _ = arrays.enter(value, name)
     if tuple(storage.shape) != (length,):
@@ -231,7 +232,8 @@ def qlinear_gemm(
 
     Raises:
         TypeError: as `gemm_integer`.
-        ValueError: as `gemm_integer`; also scales that are not positive and finite, or of another length than N.
+        ValueError: as `gemm_integer`; also scales that are not positive and finite in float32, or whose factor is not,
+            or of another length than N.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -258,24 +260,30 @@ def with_factors(
 
 def _ending(b: Any, a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any) -> tuple[Any, Any, Any]:
     """(factors of columns or None, options, numbers) of what makes results of sums."""
-    if number_of(b_scale) is not None:
+    if number_of(b_scale, "b_scale") is not None:
         return None, *known(_ending_of, (a_scale, b_scale, y_scale, y_zero_point))
-    (dtype, zero), one = result_zero(y_zero_point), np.float32(scale_number(a_scale, "a_scale"))
+    (dtype, zero), one = result_zero(y_zero_point), np.float32(scale_number(a_scale, "a_scale", "f32"))
     (values, of, _), library, n = arrays.enter(b_scale, "b_scale"), arrays.enter(b, "b")[2], b.shape[-1]
     if tuple(values.shape) != (n,) or not isinstance(values, np.ndarray):
         raise ValueError(f"b_scale is a {arrays.describe(b_scale)}; it must be one number, or ({n},) of the host")
-    scales = to_float64(values, of).astype(np.float32)
-    if not (np.isfinite(scales).all() and (scales > 0).all()):
-        raise ValueError(f"b_scale is {b_scale!r}; a scale is positive and finite")
-    factors = registry.placed(library, one * scales / np.float32(scale_number(y_scale, "y_scale")), "f32")
-    return factors, ("requantize_by", dtype), (zero,)
+    scales, y = factor_of(to_float64(values, of), "b_scale"), np.float32(scale_number(y_scale, "y_scale", "f32"))
+    factors = factor_of(_quotient(one, scales, y), _FACTOR)
+    return registry.placed(library, factors, "f32"), ("requantize_by", dtype), (zero,)
 
 
 def _ending_of(a_scale: Any, b_scale: Any, y_scale: Any, y_zero_point: Any) -> tuple[Any, Any]:
     dtype, zero = result_zero(y_zero_point)
     given = zip((a_scale, b_scale, y_scale), ("a_scale", "b_scale", "y_scale"), strict=True)
-    one, other, y = (np.float32(scale_number(value, name)) for value, name in given)
-    return ("requantize", dtype), (float(one * other / y), zero)
+    factor = factor_of(_quotient(*(np.float32(scale_number(value, name, "f32")) for value, name in given)), _FACTOR)
+    return ("requantize", dtype), (float(factor), zero)
+
+
+_FACTOR = "a_scale b_scale / y_scale"
+
+
+def _quotient(one: Any, other: Any, y: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return one * other / y
 
 
 def result_zero(given: Any) -> tuple[str, float]:

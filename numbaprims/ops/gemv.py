@@ -149,7 +149,7 @@ def gemv(
         xGEMV of the BLAS; Zhang and Zhang, Optimized deep learning architectures with fast matrix operation
         kernels on parallel platform, 2013, algorithm 1 (solver ``row_block``).
     """
-    if beta != 0.0 or type(alpha) is not float or type(beta) is not float:
+    if type(alpha) is not float or type(beta) is not float or beta != 0.0:
         alpha, beta, y = factors(alpha, beta, y, "y")
         if beta != 0.0:
             return _run((a, x, y), trans, (alpha, beta, 0.0), out)

@@ -9,7 +9,8 @@ import numpy as np
 
 from numbaprims.ops import examples
 from numbaprims.ops._lrn_problem import Five, LrnProblem
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
+from numbaprims.ops._numbers import finite
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems
 from numbaprims.reference import lrn as reference
 from numbaprims.shapes import channels_last, element_strides
 
@@ -42,7 +43,7 @@ def _pose(direction: str, given: Given, options: tuple[Any, ...]) -> Pose:
     if mode not in MODES:
         raise ValueError(f"mode is {mode!r}; allowed are {', '.join(MODES)}")
     for name, number, least in (("size", size, 1), ("before", before, 0)):
-        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        if number < least:
             raise ValueError(f"{name} is {number!r}; it must be an integer of {least} at least")
     if before >= size:
         raise ValueError(f"before is {before}; of a window of {size} at most {size - 1} elements lie before its own")
@@ -92,15 +93,16 @@ _lrn = Primitive(
     "lrn", ("x",), functools.partial(_pose, "forward"), functools.partial(_define, "forward")
 )  # fmt: skip
 _lrn_backward = Primitive(
-    "lrn_backward", ("dy", "x"), functools.partial(_pose, "backward"), functools.partial(_define, "backward")
+    "lrn_backward", ("dy", "x"), functools.partial(_pose, "backward"), functools.partial(_define, "backward"),
+    required=2,
 )  # fmt: skip
 
 
 def _said(size: Any, alpha: Any, beta: Any, k: Any, mode: Any, before: Any, layout: str) -> Any:
     """(options, numbers) of a call."""
-    size = int(size) if isinstance(size, np.integer) else size
-    before = (size // 2 if isinstance(size, int) else 0) if before is None else before
-    return (size, before, mode, layout), (scalar(alpha, "alpha"), scalar(beta, "beta"), scalar(k, "k"))
+    size = integer(size, "size")
+    before = size // 2 if before is None else integer(before, "before")
+    return (size, before, mode, layout), (finite(alpha, "alpha"), finite(beta, "beta"), finite(k, "k"))
 
 
 def lrn(
@@ -136,8 +138,9 @@ def lrn(
         negative, y is NaN.
 
     Raises:
-        TypeError: integers, or factors that are no numbers.
-        ValueError: a size below 1, an unknown mode or layout; an `out` of another shape, or one that overlaps x.
+        TypeError: integers in x, a size that is none, factors that are no numbers.
+        ValueError: a size below 1, factors that are not finite, an unknown mode or layout; an `out` of another shape,
+            or one that overlaps x.
 
     Example:
         >>> import numpy as np, numbaprims

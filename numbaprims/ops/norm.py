@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.arrays import check_overlap, enter
+from numbaprims.arrays import check_overlap, describe, enter
 from numbaprims.ops._docs import documented
 from numbaprims.ops._ending import ending_of
 from numbaprims.ops._norm_backward import backward, in_rows
-from numbaprims.ops._norm_problem import STEPS, NormProblem as NormProblem, example_call
-from numbaprims.ops.gemv import scalar
+from numbaprims.ops._norm_problem import STEPS, NormProblem as NormProblem, divided, example_call, last_of
+from numbaprims.ops._numbers import finite
 from numbaprims.ops.primitive import Joined, integer, problems
-from numbaprims.shapes import channels_last
 
 _FORWARD = """
 Args:
@@ -30,7 +29,8 @@ Args:
 
 Raises:
     TypeError: integers, mixed libraries, parameters of another dtype.
-    ValueError: parameters of another shape, nothing to take statistics of, an `out` that overlaps.
+    ValueError: parameters of another shape, an eps that is not finite or below 0, nothing to take statistics of, an
+        `out` that overlaps.
 """
 _TRAINED = """
 Args:
@@ -57,7 +57,7 @@ Raises:
 
 
 def _last(formula: str, arrays: tuple[Any, ...], dims: int, eps: float, activation: Any, out: Any) -> Any:
-    return STEPS[formula](arrays, dims, ending=ending_of(activation), numbers=(scalar(eps, "eps"),), out=out)
+    return STEPS[formula](arrays, dims, ending=ending_of(activation), numbers=(finite(eps, "eps", 0.0),), out=out)
 
 
 # ---------------------------------------------------------------- of the last dimensions
@@ -266,7 +266,7 @@ def instance_norm_train(
 
 
 def _instance(formula: str, x: Any, weight: Any, bias: Any, eps: float, layout: str, activation: Any, out: Any) -> Any:
-    arrays, numbers = (x, None, weight, bias), (scalar(eps, "eps"),)
+    arrays, numbers = (x, None, weight, bias), (finite(eps, "eps", 0.0),)
     return STEPS[formula](arrays, layout, ending=ending_of(activation), numbers=numbers, out=out)
 
 
@@ -367,11 +367,9 @@ def group_norm_train(
 
 
 def _channels(x: Any, layout: str) -> tuple[int, bool]:
-    """(how many there are, whether they are last); 0 of what has none, which the first step refuses."""
-    shape = getattr(x, "shape", ())
-    if not 2 <= len(shape) <= 5:
-        return 0, True
-    last = channels_last(layout, max(len(shape) - 2, 1))
+    """(how many there are, whether they are last)."""
+    shape = (x if type(x) is np.ndarray else enter(x, "x")[0]).shape
+    last = last_of(shape, layout)
     return int(shape[-1 if last else 1]), last
 
 
@@ -395,9 +393,10 @@ def _group(
     """Where a group lies in one piece, in one launch. Else moments of channels become those of groups, so that vectors
     hold neighbouring channels."""
     channels, last = _channels(x, layout)
-    if integer(groups, "groups") == channels:
+    groups = integer(groups, "groups")
+    if groups == channels:
         return _instance(alone, x, weight, bias, eps, layout, activation, out)
-    numbers = (scalar(eps, "eps"),)
+    numbers = (finite(eps, "eps", 0.0),)
     if not last and math.prod(x.shape[2:]) > 1 and in_rows(x, weight, bias, out, host=False):
         step = STEPS[alone.replace("instance", "whole_group")]
         return step((x, None, weight, bias), groups, ending=ending_of(activation), numbers=numbers, out=out)
@@ -441,8 +440,13 @@ def group_norm_backward(
 def _group_backward(given: Any, options: Any, out: Any) -> Any:
     (dy, x, weight, mean, inv_std, bias), (groups, layout, ending) = given, options
     channels, last = _channels(x, layout)
-    if integer(groups, "groups") == channels:
+    groups = integer(groups, "groups")
+    if groups == channels:
         return _instance_backward(given, (layout, ending), out)
+    divided(channels, groups)
+    for name, saved in (("saved_mean", mean), ("saved_inv_std", inv_std)):
+        if enter(saved, name)[0].shape != (x.shape[0], groups):
+            raise ValueError(f"{name} is a {describe(saved)}; it must be of shape {(x.shape[0], groups)}")
     _check_apart(out, weight=weight, saved_mean=mean, saved_inv_std=inv_std, bias=bias)
     centre, factor = STEPS["group_spread"]((mean, inv_std, weight), groups, channels)
     by_x, total = STEPS["group_sums"]((dy, x, centre, factor, bias, weight), layout, groups, ending=ending)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -311,7 +311,7 @@ class Joined(Primitive):
 
     def _unknown(self, given: tuple[Any, ...], options: tuple[Any, ...], numbers: tuple[float, ...], out: Any) -> Any:
         state = _current()
-        if state.verbose or state.trial is not None or state.device not in (None, "cpu"):
+        if state.verbose or state.trial is not None or state.device not in (None, "cpu") or given[0] is None:
             return self._apart(given, options, out)
         return super()._unknown(given, options, numbers, out)
 
@@ -382,11 +382,14 @@ def _hashable(option: Any) -> Any:
 
 
 def scalar(value: Any, name: str) -> float:
-    """The value of a factor as a float; TypeError, naming it, where it is not a real number."""
+    """The value of a factor as a float; TypeError, naming it, where it is not a real number, ValueError where it is
+    one that no float holds."""
     try:
         if not isinstance(value, str):
             return float(value)
-    except (TypeError, ValueError):
+    except OverflowError:
+        raise ValueError(f"{name} is a number that float64 does not hold") from None
+    except (TypeError, ValueError, RuntimeError):  # the last of tensors without memory
         pass
     raise TypeError(f"{name} is {value!r}; it must be a real number")
 
@@ -395,8 +398,23 @@ def integer(value: Any, name: str) -> int:
     """The value of an axis or a count; TypeError, naming it, where it is no integer."""
     try:
         return operator.index(None if isinstance(value, bool) else value)  # type: ignore[arg-type]
-    except TypeError:
+    except (TypeError, RuntimeError):
         raise TypeError(f"{name} is {value!r}; it must be an integer") from None
+
+
+def truth(value: Any, name: str) -> bool:
+    """The value of a flag; TypeError, naming it, where that is neither true nor false."""
+    try:
+        return bool(value)
+    except (ValueError, RuntimeError):  # of several elements, or without memory
+        raise TypeError(f"{name} is {value!r}; it must be True or False") from None
+
+
+def word(value: Any, name: str, allowed: Iterable[str]) -> str:
+    """One of some words; ValueError, naming it, for anything else."""
+    if isinstance(value, str) and value in allowed:
+        return value
+    raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
 
 
 class Unhashable:

@@ -11,8 +11,16 @@ import numpy as np
 from numbaprims import arrays, settings
 from numbaprims.dispatch.problem import Problem
 from numbaprims.ops import pooling, reduction
-from numbaprims.ops._quantize_given import QuantizeProblem, check_apart, known, scale_number, zero_number
+from numbaprims.ops._quantize_given import (
+    QuantizeProblem,
+    check_apart,
+    factor_of,
+    known,
+    scale_number,
+    zero_number,
+)
 from numbaprims.ops._reduction_problem import mapped
+from numbaprims.ops._tensor_problem import broadcast
 from numbaprims.ops.activation import activation as activate
 from numbaprims.ops.gemm_quantized import result_zero
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems
@@ -36,11 +44,7 @@ def _dtype(x: Any, name: str) -> str:
 
 def _pose_elements(given: Given, options: tuple[Any, ...]) -> Pose:
     word, dtype = options[:2]
-    inputs = given.storages
-    try:
-        shape = np.broadcast_shapes(*(x.shape for x in inputs))
-    except ValueError:
-        raise ValueError(f"{given.words(0)}; {given.words(1)}: their shapes do not broadcast") from None
+    inputs, shape = given.storages, broadcast(given)
     like = next((at for at, x in enumerate(inputs) if x.shape == shape), None)
 
     def problem(outs: Sequence[Any]) -> Problem:
@@ -56,7 +60,7 @@ def _pose_elements(given: Given, options: tuple[Any, ...]) -> Pose:
 _add = Primitive(
     "qlinear_add", ("a", "b"), _pose_elements,
     lambda values, options, numbers: reference.qlinear_add(values[0], values[1], numbers, options[2]),
-    dtypes=_BYTES, others=("b",), exact=("a", "b"),
+    dtypes=_BYTES, others=("b",), exact=("a", "b"), required=2,
 )  # fmt: skip
 
 
@@ -85,8 +89,8 @@ def qlinear_add(
 
     Raises:
         TypeError: other dtypes, mixed libraries, zero points that are no integers.
-        ValueError: scales that are not positive and finite, zero points out of range, shapes that do not broadcast,
-            another activation, an `out` that overlaps.
+        ValueError: scales that are not positive and finite in float32, or whose quotients are not, zero points out of
+            range, shapes that do not broadcast, another activation, an `out` that overlaps.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -108,12 +112,14 @@ def _sum_of(
 ) -> tuple[Any, Any]:  # fmt: skip
     """(options, numbers) of a call."""
     dtype, zero = result_zero(y_zero)
-    y = scale_number(y_scale, "y_scale")
-    factor_a, factor_b = scale_number(a_scale, "a_scale") / y, scale_number(b_scale, "b_scale") / y
+    y = scale_number(y_scale, "y_scale", "f32")
+    factor_a, factor_b = scale_number(a_scale, "a_scale", "f32") / y, scale_number(b_scale, "b_scale", "f32") / y
+    factor_of(factor_a, "a_scale / y_scale")
+    factor_of(factor_b, "b_scale / y_scale")
     a_zero = 0.0 if a_zero is None else zero_number(a_zero, "a_zero_point", one)
     b_zero = 0.0 if b_zero is None else zero_number(b_zero, "b_zero_point", other)
     low, high = LIMITS[dtype]
-    if activation not in (None, "relu"):
+    if activation is not None and not (isinstance(activation, str) and activation == "relu"):
         raise ValueError(f"activation is {activation!r}; it must be None or 'relu'")
     cuts = activation == "relu" and zero > low
     low = int(zero) if cuts else low
@@ -183,7 +189,8 @@ def qlinear_global_avg_pool(
 def _mean_of(own: str, pixels: int, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any) -> tuple[str, Any]:
     dtype, zero = result_zero(y_zero)
     x_zero = 0.0 if x_zero is None else zero_number(x_zero, "x_zero_point", own)
-    factor = scale_number(x_scale, "x_scale") / (scale_number(y_scale, "y_scale") * pixels)
+    factor = scale_number(x_scale, "x_scale", "f32") / (scale_number(y_scale, "y_scale", "f32") * pixels)
+    factor_of(factor, "x_scale / (y_scale pixels)")
     return dtype, (factor, -x_zero * pixels, zero)
 
 
@@ -290,7 +297,7 @@ def qlinear_activation(
     storage, own, _ = arrays.enter(x, "x")
     if own not in _BYTES:
         raise TypeError(f"x is a {arrays.describe(x)}; it must be int8 or uint8")
-    if kind in ("prelu", "glu"):
+    if isinstance(kind, str) and kind in ("prelu", "glu"):
         raise ValueError(f"kind is {kind!r}; a table is for functions of one element")
     device = settings.current().device
     if not isinstance(storage, np.ndarray) or device not in (None, "cpu"):

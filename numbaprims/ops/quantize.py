@@ -136,7 +136,7 @@ def quantize(
         raise ValueError(f"x is a {arrays.describe(x)}; what is packed must have a dimension at least")
     made = made_of(x, (*shape[:-1], -(-shape[-1] // 2)) if packed else shape, "u8" if packed else name, out)
     each = 2 if packed and given.axis == len(shape) - 1 else 1
-    for place, own in parts_of(shape, given, packed, f"x is a {arrays.describe(x)}, scale a {arrays.describe(scale)}"):
+    for place, own in parts_of(shape, given, packed, x):
         taken, to = x[place_of(given.axis, place)], made[place_of(given.axis, place, each)]
         if packed:
             _pack(taken, own, name, to)
@@ -198,7 +198,9 @@ def _pose_dequantize(given: Given, options: tuple[Any, ...]) -> Pose:
     dtype, part, to, axis, block = options
     x = given.dtypes[0]
     if x != ("u8" if dtype in PACKED else dtype):
-        raise TypeError(f"{given.words(0)}; integers of 4 bits are packed in uint8")
+        packed = "integers of 4 bits are packed in uint8"
+        own = f"dtype is {LONG_NAMES.get(dtype)}; it must be None for x's own, or of what has 4 bits"
+        raise TypeError(f"{given.words(0)}; {packed if dtype in PACKED else own}")
     way = way_of(given, 1, ("f32", to), ZEROS.get(dtype, dtype))
     return pose_of(given, f"dequantize{part}{way}{limits_of(dtype)}", to, 1, axis, block)
 
@@ -275,9 +277,7 @@ def dequantize(
         return _dequantize.run((x, given.scale, given.zero), (name, "", to, given.axis, 0), given.numbers, out)
     made = made_of(x, shape, to, out)
     each = 2 if name in PACKED and given.axis == len(shape) - 1 else 1
-    for place, part in parts_of(
-        shape, given, each == 2, f"x is a {arrays.describe(x)}, scale a {arrays.describe(scale)}"
-    ):
+    for place, part in parts_of(shape, given, each == 2, x):
         taken, to_part = x[place_of(given.axis, place, each)], made[place_of(given.axis, place)]
         if name in PACKED:
             for start, half in enumerate(("_lower", "_upper")):

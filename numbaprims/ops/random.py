@@ -17,7 +17,7 @@ from numbaprims.ops._docs import documented
 from numbaprims.ops._random_problem import RandomProblem, in_order
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems, scalar
 from numbaprims.reference import random as reference
-from numbaprims.shapes import element_strides
+from numbaprims.shapes import element_strides, items_of
 
 _double = struct.Struct("=d").unpack
 _word = struct.Struct("=Q").pack
@@ -153,15 +153,22 @@ Raises:
 """)
 
 
+#: What is rounded to infinity, and all beyond.
+_BEYOND = {"f64": math.inf, "f32": 2.0**128 - 2.0**103, "f16": 65520.0, "bf16": 2.0**128 - 2.0**119}
+
+
 def _lengths(shape: Any) -> tuple[int, ...]:
-    lengths = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    if any(integer(length, "shape") < 0 for length in lengths):
+    given = (shape,) if isinstance(shape, (int, np.integer)) else items_of(shape, "shape")
+    lengths = tuple(integer(length, "shape") for length in given)
+    if min(lengths, default=0) < 0:
         raise ValueError(f"shape is {shape!r}; lengths are not below 0")
     return lengths
 
 
-#: What is rounded to infinity, and all beyond.
-_BEYOND = {"f64": math.inf, "f32": 2.0**128 - 2.0**103, "f16": 65520.0, "bf16": 2.0**128 - 2.0**119}
+def _check_type(kind: str, name: str, out: Any) -> None:
+    if name not in _uniform.dtypes:
+        words = f"dtype is {LONG_NAMES[name]}" if out is None else f"out is a {arrays.describe(out)}"
+        raise TypeError(f"{words}; random_{kind} takes {', '.join(LONG_NAMES[each] for each in _uniform.dtypes)}")
 
 
 def _draw(
@@ -171,13 +178,12 @@ def _draw(
         if shape is None:
             raise ValueError("shape is None and so is out; one of them says how many numbers are drawn")
         name = arrays.dtype_name("float32" if dtype is None else dtype, "dtype")
-        if name not in _uniform.dtypes:
-            words = ", ".join(LONG_NAMES[each] for each in _uniform.dtypes)
-            raise TypeError(f"dtype is {LONG_NAMES[name]}; random_{kind} takes {words}")
+        _check_type(kind, name, None)
         out = arrays.NUMPY.empty(_lengths(shape), name)[0]
     else:
-        name = arrays.enter(out, "out")[1]
-        if shape is not None and _lengths(shape) != tuple(out.shape):
+        storage, name, _ = arrays.enter(out, "out")
+        _check_type(kind, name, out)
+        if shape is not None and _lengths(shape) != storage.shape:
             raise ValueError(f"shape is {shape!r} and out a {arrays.describe(out)}; they must be the same")
         if dtype is not None and arrays.dtype_name(dtype, "dtype") != name:
             raise TypeError(f"dtype is {dtype!r} and out a {arrays.describe(out)}; they must be the same")

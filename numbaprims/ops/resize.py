@@ -12,7 +12,7 @@ import numpy as np
 from numbaprims.dtypes import FLOATS
 from numbaprims.ops import examples
 from numbaprims.ops._resize_problem import MODES, Five, ResizeProblem, Three
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar, truth
 from numbaprims.reference import resize as reference
 from numbaprims.shapes import channels_last, element_strides, per_dimension
 
@@ -39,10 +39,12 @@ def sampling_of(sizes: tuple[int, ...], to: tuple[int, ...] | None, options: tup
         given = scale if isinstance(scale, tuple) else (scale,) * rank
         if len(given) != rank:
             raise ValueError(f"scale is {scale!r}; it must be one number, or {rank} of them")
-        if not all(0 < each < math.inf for each in given):
-            raise ValueError(f"scale is {scale!r}; it must be positive")
+        if not all(0 < each < math.inf and 1 / each < math.inf for each in given):
+            raise ValueError(f"scale is {scale!r}; it must be positive, neither it nor 1 / scale infinite")
         scales = list(given)
     if to is None:
+        if any(size * (each or 1) > 2**63 for size, each in zip(sizes, scales, strict=True)):
+            raise ValueError(f"scale is {scale!r}, of {sizes} pixels; no memory holds the result")
         to = tuple(int(size * (each or 1)) for size, each in zip(sizes, scales, strict=True))
     steps = []
     for n, m, each in zip(sizes, to, scales, strict=True):
@@ -188,7 +190,8 @@ def _said(
     if scale is not None:
         many = isinstance(scale, (list, tuple))
         scale = tuple(scalar(each, "scale") for each in scale) if many else scalar(scale, "scale")
-    return _sizes(size), scale, mode, bool(align_corners), bool(antialias), layout, scalar(coeff, "cubic_coeff")
+    corners, antialias = truth(align_corners, "align_corners"), truth(antialias, "antialias")
+    return _sizes(size), scale, mode, corners, antialias, layout, scalar(coeff, "cubic_coeff")
 
 
 def resize(

@@ -14,7 +14,7 @@ from numbaprims.dtypes import DTYPES
 from numbaprims.ops import examples
 from numbaprims.ops._docs import documented
 from numbaprims.ops._rope_problem import RopeProblem as RopeProblem
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems, scalar
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems, scalar, truth
 from numbaprims.reference import rope as reference
 from numbaprims.reference.convert import from_float64
 from numbaprims.shapes import element_strides
@@ -93,7 +93,7 @@ def _define(inverse: bool, values: Any, options: tuple[Any, ...], numbers: Any) 
 _rope, _rope_backward = (
     Primitive(
         name, (x, "cos", "sin", "positions"), functools.partial(_pose, inverse), functools.partial(_define, inverse),
-        others=("cos", "sin", "positions"), exact=(x,),
+        others=("cos", "sin", "positions"), exact=(x,), required=3,
     )
     for name, x, inverse in (("rope", "x", False), ("rope_backward", "dy", True))
 )  # fmt: skip
@@ -108,7 +108,7 @@ def _options(cos: Any, positions: Any, interleaved: bool, rotary_dims: int | Non
             low, high = int(places.min()), int(places.max())
             if low < 0 or high >= rows:
                 raise ValueError(f"positions holds {low if low < 0 else high}; cos has rows from 0 to {rows - 1}")
-    return bool(interleaved), None if rotary_dims is None else integer(rotary_dims, "rotary_dims")
+    return truth(interleaved, "interleaved"), None if rotary_dims is None else integer(rotary_dims, "rotary_dims")
 
 
 _COMMON = """

@@ -11,7 +11,7 @@ from typing import Any
 from numbaprims.ops import reduction
 from numbaprims.ops._reduction_problem import collapse
 from numbaprims.ops._scan_problem import ScanProblem as ScanProblem
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems, truth
 from numbaprims.reference import scan as reference
 from numbaprims.shapes import element_strides
 
@@ -119,7 +119,9 @@ def cumprod(x: Any, axis: int = -1, *, exclusive: bool = False, reverse: bool = 
 
 
 def _call(function: Primitive, x: Any, axis: Any, exclusive: bool, reverse: bool, out: Any) -> Any:
-    return function.run((x,), (integer(axis, "axis"), bool(exclusive), bool(reverse)), (), out)
+    return function.run(
+        (x,), (integer(axis, "axis"), truth(exclusive, "exclusive"), truth(reverse, "reverse")), (), out
+    )
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

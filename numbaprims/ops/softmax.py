@@ -39,7 +39,7 @@ def _of_axis(name: str, inputs: tuple[str, ...]) -> Primitive:
     def definition(values: Any, options: Any, numbers: Any) -> Any:
         return getattr(reference, name)(*values, *options)
 
-    return Primitive(name, inputs, functools.partial(_along, name), definition, exact=inputs)
+    return Primitive(name, inputs, functools.partial(_along, name), definition, exact=inputs, required=len(inputs))
 
 
 _softmax = _of_axis("softmax", ("x",))

@@ -19,6 +19,8 @@ from numbaprims.stacks.operations import Operation, Size, Step, parse, sizes_of,
 
 def _pose(given: Given, options: tuple[Any, ...]) -> Pose:
     texts, layout, most, limit = options
+    if most < 0:
+        raise ValueError(f"most is {most}; it must be at least 0")
     x, parameters, *added = given.storages
     seen = pose_.Images(given, tuple(parse(text) for text in texts), layout)
     adds = [added[at] for at in seen.added]
@@ -67,7 +69,7 @@ def stack(
         added: an array for each operation "add", of the shape that it is added to; at most four.
         layout: "NCHW", or "NHWC" for channels behind the other dimensions.
         most: steps of a sequence, at most; 0 for any number. A sequence ends where its results go to memory.
-        limit: bytes of cache that a sequence may take; 0 for what the CPU or GPU has.
+        limit: bytes of cache that a sequence may take; 0 for what the CPU or GPU has, -1 for any number.
         out: where y goes; it may be x itself where no operation is a window.
 
     Returns:
@@ -75,7 +77,7 @@ def stack(
 
     Raises:
         TypeError: integers, parameters of another dtype, mixed libraries.
-        ValueError: arrays of another shape, no operations, windows that leave nothing.
+        ValueError: arrays of another shape, no operations or more than one kernel takes, windows that leave nothing.
 
     Example:
         >>> import numpy as np, numbaprims
@@ -90,12 +92,11 @@ def stack(
     pose_.check_added(added)
     texts = texts_of(operations)
     primitive = _windows if pose_.has_windows(texts) else _elements
-    return primitive.run(
-        (x, parameters, *added, *pose_.NONE[len(added) :]),
-        (texts, layout, integer(most, "most"), integer(limit, "limit")),
-        (),
-        out,
-    )
+    options = texts, layout, integer(most, "most"), integer(limit, "limit")
+    try:
+        return primitive.run((x, parameters, *added, *pose_.NONE[len(added) :]), options, (), out)
+    except RecursionError:
+        raise pose_.too_deep(texts) from None
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

@@ -16,7 +16,7 @@ from numbaprims.ops import examples, reduction
 from numbaprims.ops._concat import concatenated
 from numbaprims.ops._reduction_problem import BITS, mapped
 from numbaprims.ops._tensor_problem import TensorProblem as TensorProblem, broadcast, pose
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems, scalar
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems, scalar, truth
 from numbaprims.reference import tensor as reference
 from numbaprims.shapes import element_strides
 
@@ -49,7 +49,7 @@ def _define_binary(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
 
 
 _binary = Primitive(
-    "binary", ("a", "b", "c"), _pose_binary, _define_binary, dtypes=tuple(DTYPES), exact=("a", "b", "c")
+    "binary", ("a", "b", "c"), _pose_binary, _define_binary, dtypes=tuple(DTYPES), exact=("a", "b", "c"), required=2
 )
 
 
@@ -74,7 +74,9 @@ def _pose_bitwise(given: Given, options: tuple[Any, ...]) -> Pose:
     return pose(given, op if bits in FLOATS else f"{op}.{bits}", shape, dtype, stored=(bits, bits, bits))
 
 
-_bitwise = _Bits("binary", ("a", "b", "c"), _pose_bitwise, _define_binary, dtypes=tuple(DTYPES), exact=("a", "b", "c"))
+_bitwise = _Bits(
+    "binary", ("a", "b", "c"), _pose_bitwise, _define_binary, dtypes=tuple(DTYPES), exact=("a", "b", "c"), required=2
+)
 
 
 def binary(
@@ -119,9 +121,11 @@ def binary(
         BitwiseAnd, BitShift.
     """
     of = _bitwise if isinstance(op, str) and op in BITWISE else _binary
+    if type(alpha1) is not float or type(alpha2) is not float:
+        alpha1, alpha2 = scalar(alpha1, "alpha1"), scalar(alpha2, "alpha2")
     if c is None and alpha1 == 1.0 and alpha2 == 1.0:
         return of.run((a, b, None), (op, False), (), out)
-    numbers = (scalar(alpha1, "alpha1"), scalar(alpha2, "alpha2"), scalar(beta, "beta"))
+    numbers = (alpha1, alpha2, scalar(beta, "beta"))
     return of.run((a, b, c), (op, True), numbers, out)
 
 
@@ -141,6 +145,7 @@ _where = Primitive(
     "where", ("condition", "a", "b"), _pose_where, 
     lambda values, options, numbers: np.where(values[0] != 0, *values[1:]),
     dtypes=tuple(each for each in DTYPES if each not in ("i32", "i64")), others=("a", "b"), exact=("a", "b"),
+    required=3,
 )  # fmt: skip
 
 
@@ -265,7 +270,8 @@ def isinf(x: Any, *, detect_positive: bool = True, detect_negative: bool = True,
     References:
         ONNX IsInf; torch.isinf, isposinf, isneginf.
     """
-    return _isinf((x,), (_INFINITE[bool(detect_positive), bool(detect_negative)],), (), out)
+    which = truth(detect_positive, "detect_positive"), truth(detect_negative, "detect_negative")
+    return _isinf((x,), (_INFINITE[which],), (), out)
 
 
 def scale(x: Any, alpha: float, *, out: Any = None) -> Any:
@@ -429,7 +435,11 @@ def concat(parts: Any, axis: int = 0, *, out: Any = None) -> Any:
     References:
         ONNX Concat.
     """
-    return concatenated(tuple(parts), integer(axis, "axis"), out, cast)
+    try:
+        given = tuple(parts)
+    except TypeError:
+        raise TypeError(f"parts is {parts!r}; it must be a sequence of arrays") from None
+    return concatenated(given, integer(axis, "axis"), out, cast)
 
 
 # ---------------------------------------------------------------- find and tune

@@ -9,7 +9,7 @@ from typing import Any
 from numbaprims.ops import reduction
 from numbaprims.ops._reduction_problem import collapse
 from numbaprims.ops._topk_problem import TopkProblem as TopkProblem
-from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems
+from numbaprims.ops.primitive import Given, Pose, Primitive, Result, integer, problems, truth
 from numbaprims.reference import topk as reference
 from numbaprims.shapes import element_strides
 
@@ -73,7 +73,7 @@ def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True, sorted: bool =
     References:
         ONNX TopK; torch.topk.
     """
-    return _topk.run((x,), (integer(k, "k"), integer(axis, "axis"), bool(largest)))
+    return _topk.run((x,), (integer(k, "k"), integer(axis, "axis"), truth(largest, "largest")))
 
 
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

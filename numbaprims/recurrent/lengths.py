@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from numbaprims import arrays
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Lengths:
@@ -131,7 +133,7 @@ def _inverse(order: np.ndarray) -> np.ndarray:
 
 def _integers(values: Any, name: str) -> np.ndarray:
     """(n,) int64 of the host."""
-    found = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
+    found = arrays.values_of(values, name)
     if found.ndim != 1:
         raise ValueError(f"{name} has shape {found.shape}; it must have one dimension")
     if found.dtype.kind not in "iu" and found.size:

@@ -86,6 +86,6 @@ def one_hot(indices: Array, depth: int, axis: int, on: float, off: float) -> Arr
     return np.where(
         np.expand_dims(places, axis)
         == np.expand_dims(np.arange(depth), [d for d in range(indices.ndim + 1) if d != axis]),
-        on,
-        off,
+        float(on),
+        float(off),
     )

@@ -63,7 +63,8 @@ def backward(p: Any, dy: np.ndarray, x: Any = None, y: Any = None, indices: Any 
     for output, window, count in _walk(p):
         if p.op == "max":
             places = _places(p, x, window) if indices is None else indices[output]
-            np.add.at(planes, (*np.indices(places.shape), places), dy[output])
+            there = (places >= 0) & (places < planes.shape[-1])  # a place that is none in the plane is left out
+            np.add.at(planes, (*np.nonzero(there), places[there]), dy[output][there])
             continue
         ones: Any = (..., *[None] * len(p.size))
         if p.op == "avg":

@@ -80,9 +80,7 @@ class Window(NamedTuple):
     def _along(self, d: int, length: int) -> int:
         room = length + self.before[d] + self.after[d] - self.extents[d]
         step = self.stride[d]
-        if room < 0:
-            return 0
-        outputs = (room + (step - 1 if self.ceil else 0)) // step + 1
+        outputs = max(0, (room + (step - 1 if self.ceil else 0)) // step + 1)
         # the last window begins inside or in the padding in front
         return outputs - int(self.ceil and (outputs - 1) * step >= length + self.before[d])
 

@@ -339,3 +339,5 @@ def test_data_gradient_with_a_stride_has_a_pass_for_each_phase():
     layout = lay_out(Layout, problem, cpu, next(iter(ImplicitGemm().configs(problem, cpu))))
     # columns of odd number meet no tap of a kernel one wide
     assert sorted(layout.table[:, PASS.slot("window")]) == [0, 0, 1, 2]
+    far = POSES["conv_backward_data"](dy, w, (1, 4, 543, 541), stride=60)
+    assert ImplicitGemm().why_not(far, cpu) == "a stride of (1, 60, 60) makes 3600 products of it"

@@ -36,6 +36,8 @@ SHAPES = [
     ((6, 6), 6, 6, 0, {}),  # the whole plane
     ((13, 45), 0, None, 0, {"out": (6, 7)}),
     ((7, 5), 0, None, 0, {"out": 1}),
+    ((2,), 3, 2, 0, {"ceil": True}),  # the only window reaches beyond
+    ((2, 9), 3, 2, 0, {"ceil": True}),
 ]
 OPS = [("max", {}), ("max", {"indices": "i64"}), ("avg", {}), ("avg", {"count_include_pad": False}), ("lp", {"p": 2.0}),
        ("lp", {"p": 1.0}), ("lp", {"p": 3.0})]  # fmt: skip

@@ -48,12 +48,19 @@ def test_windows_that_overlap(dtype, rng, monkeypatch):
     assert {form.rows[0] > 0 for form in made} == {False, True}
 
 
+def test_rows_far_apart_are_not_all_loaded():
+    planes = next(each for each in SOLVERS if each.name == "planes")
+    takes = [planes.overlap(make("max", (20, 20), 2, step), target.current()) for step in (1, overlaps.MOST + 1)]
+    assert takes == [True, False]
+
+
 WALKS = [
     ("max", (56, 40), 3, 1, 1, {}),
     ("max", (13, 37), 2, 2, 0, {"ceil": True}),
     ("max", (9, 150), 3, 2, 1, {"dilation": 2}),
     ("avg", (14, 14), 3, 1, 1, {"count_include_pad": False}),
     ("avg", (7, 50), 3, 2, 1, {"ceil": True}),
+    ("max", (4, 3), (2, 6), (2, 4), 0, {"ceil": True}),  # the only window of a row reaches beyond
     ("avg", (12, 35), (3, 5), (2, 3), ((0, 1), (1, 2)), {}),
 ]
 

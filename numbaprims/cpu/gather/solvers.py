@@ -207,7 +207,7 @@ class Fold(Solver):
         offset = inner.first * inner.unit
         words = np.array([(a, n, of - offset, step) for a, n, of, step in parts] or [(0,) * 4], np.int64)
         places, width = np.array(loops or [1, 0, 0, 0], np.int64), inner.padded * inner.unit
-        rows, line = problem.rows, width * DTYPES[acc].itemsize
+        rows, line = problem.rows, max(1, width * DTYPES[acc].itemsize)  # pads may take all of the innermost axis
         band = max(1, min(rows, -(-LEAST_BYTES // line), -(-rows // WORKERS)), -(-rows // (4 * TILES)))
         tiles, work = -(-rows // band), self.seconds(problem, target)
         ints = {

@@ -272,7 +272,8 @@ class Planes(_Windows):
         p = problem
         if p.op != "max" or p.direction != "forward" or p.indices or len(p.size) != 2 or p.adaptive:
             return False
-        if computed(p) == "i32" or {*p.dilation} != {1} or max(p.kernel) > overlaps.MOST or p.kernel[1] == 1:
+        most = max(*p.kernel, *p.stride)
+        if computed(p) == "i32" or {*p.dilation} != {1} or most > overlaps.MOST or p.kernel[1] == 1:
             return False
         # every window has an element: beyond the plane it is the one at the edge
         held = all(
