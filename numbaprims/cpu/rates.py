@@ -92,6 +92,14 @@ class CpuRates(NamedTuple):
         """Tiles that a worker takes at a time: what takes as long as to wake it, and parts enough for all of them."""
         return max(1, min(tiles // parts, int(self.wake * tiles / max(seconds, 1e-9))))
 
+    def two_turns(self, vector_bytes: int) -> bool:
+        """Whether vectors of so many bytes take two turns in the core's units.
+
+        Loads of 64 bytes wait then for stores that lie as far behind a multiple of 4096 bytes as they do themselves;
+        those of half vectors do not (Zen 4).
+        """
+        return vector_bytes == 64 and self.fma < 1.5
+
     def flops(self, lanes: int) -> float:
         """Operations a second: multiply-adds of vectors of so many lanes."""
         return 2.0 * self.fma * self.clock * lanes

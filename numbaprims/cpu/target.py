@@ -65,15 +65,6 @@ class CpuTarget:
         """What one core does in a second: as measured here, or by the profile of its family."""
         return self.measured or profile(self.name, self.isa, self.vector_bytes, self.l3)
 
-    @property
-    def two_turns(self) -> bool:
-        """Whether vectors of 64 bytes take two turns in the core's units.
-
-        Their loads wait for stores that lie as far behind a multiple of 4096 bytes as they do themselves; those of half
-        vectors do not (Zen 4).
-        """
-        return self.vector_bytes == 64 and self.rates.fma < 1.5
-
     def bandwidth(self, nbytes: float) -> float:
         """Bytes a second that one core moves to and from where so many bytes of operands lie."""
         rates = self.rates

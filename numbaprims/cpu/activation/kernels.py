@@ -69,7 +69,8 @@ def step_lanes(kind: str, dtype: str, target: Any, stream: bool) -> int:
     Where vectors take two turns, formulas that memory hides are computed by halves: `neg` of 4,096 floats that lie 64
     bytes apart took 0.56 us, 0.40 so, `floor` of 65,536 5.5 and 4.9; an exponential takes 1.5 times as long (Zen 4).
     """
-    if target.two_turns and not stream and OPERATIONS.get(kind, CHEAP) <= CHEAP and DTYPES[dtype].accumulate == dtype:
+    cheap = OPERATIONS.get(kind, CHEAP) <= CHEAP and DTYPES[dtype].accumulate == dtype
+    if cheap and not stream and target.rates.two_turns(target.vector_bytes):
         return compute_lanes(dtype, target, 1) // 2
     return compute_lanes(dtype, target, step_registers(kind, target, stream))
 

@@ -85,7 +85,7 @@ def halves(problem: Any, target: Any) -> bool:
     """
     size, graph = DTYPES[compute_of(problem)].itemsize, graph_of(problem.formula)
     alike = all(DTYPES[each.dtype].itemsize == size for each in problem.arrays)
-    if not target.two_turns or not alike:
+    if not target.rates.two_turns(target.vector_bytes) or not alike:
         return False
     rows = len(problem.inputs) > 1 and all(each.kind == "row" for each in problem.arrays)
     near = rows and problem.bytes_moved() < target.l3
