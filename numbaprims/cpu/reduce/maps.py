@@ -14,6 +14,7 @@ from numbaprims.cpu.reduce.sums import function_of
 from numbaprims.cpu.reduce.variant import takes_exponentials
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.dtypes import DTYPES
+from numbaprims.formulas.graph import COSTS
 from numbaprims.formulas.maps import BINARY, BITWISE, MAP
 from numbaprims.formulas.reductions import graph_of
 
@@ -80,8 +81,9 @@ def halves(problem: Any, target: Any) -> bool:
 
     A sum of 98,304 floats in the caches took 13 us at best and 18 where arrays lay 64 bytes apart, by halves 13
     everywhere.  The gradient of softmax of 4608 x 384 took 506 and 352 us; with numbers of columns or rows beside them,
-    as layer norm's, halves take 1.1 times as long, and exponentials 1.5 times.  Sums over runs of a few vectors have
-    fewer idle lanes: training 16 x 2048 x 7 x 7 took 759 us, 627 so, sums of 2048 x 49 6.9 and 5.1 (Zen 4).
+    as layer norm's, halves take 1.1 times as long, and exponentials 1.5 times, which have other bits where no register
+    holds their table.  Sums over runs of a few vectors have fewer idle lanes: training 16 x 2048 x 7 x 7 took 759 us,
+    627 so, sums of 2048 x 49 6.9 and 5.1 (Zen 4).
     """
     size, graph = DTYPES[compute_of(problem)].itemsize, graph_of(problem.formula)
     alike = all(DTYPES[each.dtype].itemsize == size for each in problem.arrays)
@@ -90,4 +92,5 @@ def halves(problem: Any, target: Any) -> bool:
     rows = len(problem.inputs) > 1 and all(each.kind == "row" for each in problem.arrays)
     near = rows and problem.bytes_moved() < target.l3
     few = 64 < problem.reduced[-1] * size <= 256 and all(node.op in ("sum", "moments") for node in graph.reductions)
-    return graph.is_map or ((near or few) and not takes_exponentials(problem.formula))
+    dear = any(COSTS.get(node.op, 0) >= COSTS["exp_of_negative"] for node in graph.nodes if not node.uniform)
+    return (graph.is_map or near or few) and not (dear or takes_exponentials(problem.formula))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from numbaprims.cpu.activation.kernels import OPERATIONS
 from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.simd.math.lookup import SIZE as TABLE
 from numbaprims.cpu.stack.stages import LINE, Layout, Stage, lay_out, run_bands, stages_of
 from numbaprims.dtypes import DTYPES
 from numbaprims.stacks.operations import Size, Step
@@ -140,11 +141,16 @@ def seconds(sequence: Sequence, planes: int, target: Any) -> float:
 
 
 def width_of(sizes: Many[Size], stages: Many[Stage], register: int) -> int:
-    """Lanes: of a register, or half of one where that leaves fewer of them idle; as many at least as a stride."""
+    """Lanes: of a register, or half of one where that leaves fewer of them idle; as many at least as a stride.
+
+    Exponentials and logarithms look 16 numbers up in a whole register (`simd.math.lookup`): by halves they would have
+    other bits than layers one by one.
+    """
     strides = [stage.window.stride[1] for stage in stages if stage.window is not None]
     widths = [w for _, w in sizes[1:]]
-    W = register
-    while W > 4 and sum(-(-w // (W // 2)) for w in widths) == sum(-(-w // W) for w in widths):
+    tables = register >= TABLE and any(each.kind in OPERATIONS for stage in stages for each in stage.after)
+    W, least = register, TABLE if tables else 4
+    while W > least and sum(-(-w // (W // 2)) for w in widths) == sum(-(-w // W) for w in widths):
         W //= 2
     while strides and W < max(strides):
         W *= 2
