@@ -92,5 +92,7 @@ def halves(problem: Any, target: Any) -> bool:
     rows = len(problem.inputs) > 1 and all(each.kind == "row" for each in problem.arrays)
     near = rows and problem.bytes_moved() < target.l3
     few = 64 < problem.reduced[-1] * size <= 256 and all(node.op in ("sum", "moments") for node in graph.reductions)
-    dear = any(COSTS.get(node.op, 0) >= COSTS["exp_of_negative"] for node in graph.nodes if not node.uniform)
-    return (graph.is_map or near or few) and not (dear or takes_exponentials(problem.formula))
+    if graph.is_map:
+        return all(COSTS.get(node.op, 0) < COSTS["exp_of_negative"] for node in graph.nodes if not node.uniform)
+    # an activation behind it changes no sum
+    return (near or few) and not takes_exponentials(problem.formula)
