@@ -191,11 +191,8 @@ def kernel(kind: str, **parameters: Any) -> tuple[str, tuple[float, ...]]:
 
 def gelu_kind(approximate: Any) -> str:
     """The kernel's name of a gelu."""
-    return (
-        "gelu"
-        if type(approximate) is str and approximate == "none"
-        else make_activation("gelu", {"approximate": approximate}).kind
-    )
+    exact = type(approximate) is str and approximate == "none"
+    return "gelu" if exact else make_activation("gelu", {"approximate": approximate}).kind
 
 
 def glu_kind(axis: Any) -> tuple[str, int]:

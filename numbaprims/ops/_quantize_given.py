@@ -84,9 +84,8 @@ def check_apart(out: Any, **inputs: Any) -> None:
 
 def name_of(dtype: Any, name: str = "dtype") -> str:
     """The short name of a type of integers, "i4" and "u4" among them."""
-    found = _NAMES.get(str(dtype).removeprefix("torch.")) or (
-        dtype if isinstance(dtype, str) and dtype in LIMITS else None
-    )
+    short = isinstance(dtype, str) and dtype in LIMITS
+    found = dtype if short else _NAMES.get(str(dtype).removeprefix("torch."))
     if found is None and not isinstance(dtype, str):
         try:
             found = _NAMES.get(np.dtype(dtype).name)
@@ -118,13 +117,13 @@ def scale_number(value: Any, name: str, kind: str = "f64") -> float:
     return found
 
 
-def factor_of(factor: Any, name: str) -> np.ndarray:
+def factor_of(factor: Any, name: str, rule: str = "it must be above 0 and finite") -> np.ndarray:
     """What integers are multiplied by, as float32; ValueError where that is not above 0 and finite, as quotients of
     scales may be."""
     with np.errstate(all="ignore"):
         found = np.asarray(factor, np.float32)
     if not (np.isfinite(found).all() and (found > 0).all()):
-        raise ValueError(f"{name} is {found} in float32; it must be above 0 and finite")
+        raise ValueError(f"{name} is {found} in float32; {rule}")
     return found
 
 

@@ -134,15 +134,8 @@ def conv_backward_data(
     """
     alpha, beta, c = factors(alpha, beta, c, "c")
     window = hashable((stride, padding, dilation, groups, layout))
-    options = (
-        window,
-        items_of(input_shape, "input_shape"),
-        alpha == 1.0,
-        beta in (0.0, 1.0),
-        "identity",
-        None,
-        algorithm,
-    )
+    target = items_of(input_shape, "input_shape")
+    options = window, target, alpha == 1.0, beta in (0.0, 1.0), "identity", None, algorithm
     return DATA.run((dy, weight, c, None), options, (alpha, beta, 0.0), out)
 
 
@@ -197,15 +190,8 @@ def conv_backward_weight(
     """
     alpha, beta, c = factors(alpha, beta, c, "c")
     window = hashable((stride, padding, dilation, groups, layout))
-    options = (
-        window,
-        items_of(kernel_shape, "kernel_shape"),
-        alpha == 1.0,
-        beta in (0.0, 1.0),
-        "identity",
-        None,
-        algorithm,
-    )
+    target = items_of(kernel_shape, "kernel_shape")
+    options = window, target, alpha == 1.0, beta in (0.0, 1.0), "identity", None, algorithm
     return WEIGHT.run((dy, x, c, None), options, (alpha, beta, 0.0), out)
 
 

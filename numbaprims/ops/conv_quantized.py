@@ -235,9 +235,4 @@ def _result_zero(given: Any) -> tuple[str, int]:
 
 
 def _scale(given: Any, name: str, length: int) -> np.ndarray:
-    values = _values(given, name, length)
-    with np.errstate(all="ignore"):
-        found = values.astype(np.float32)
-    if not (np.isfinite(found).all() and (found > 0).all()):
-        raise ValueError(f"{name} is {given!r}; a scale is positive and finite")
-    return found
+    return factor_of(_values(given, name, length), name, "a scale is positive and finite")

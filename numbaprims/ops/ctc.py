@@ -60,10 +60,8 @@ def ctc_loss(
 def loss_of(log_probs: Any, table: Any, labels: int, blank: int, reduction: str, zero_infinity: Any) -> Any:
     """`ctc_loss` by a table of `labels` columns, at which nobody looks."""
     wide = reduction_of(reduction) != "none"
-    losses = run(
-        (log_probs, table),
-        Options("loss", blank, labels, wide, reduction == "mean", truth(zero_infinity, "zero_infinity")),
-    )
+    infinity = truth(zero_infinity, "zero_infinity")
+    losses = run((log_probs, table), Options("loss", blank, labels, wide, reduction == "mean", infinity))
     return total(losses, arrays.enter(log_probs, "log_probs")[1]) if wide else losses
 
 
@@ -107,15 +105,8 @@ def gradient_of(
     wide = reduction_of(reduction) != "none"
     if wide and arrays.enter(dy, "dy")[0].shape != ():
         raise ValueError(f"dy is a {arrays.describe(dy)}; with reduction={reduction!r} the loss has shape ()")
-    options = Options(
-        "backward",
-        blank,
-        labels,
-        wide,
-        reduction == "mean",
-        truth(zero_infinity, "zero_infinity"),
-        truth(logits, "logits"),
-    )
+    infinity, logits = truth(zero_infinity, "zero_infinity"), truth(logits, "logits")
+    options = Options("backward", blank, labels, wide, reduction == "mean", infinity, logits)
     return run((log_probs, dy, table), options, out)
 
 

@@ -348,14 +348,8 @@ def _pose_one_hot(given: Given, options: tuple[Any, ...]) -> Pose:
     indices, index = given.storages[0], str(given.dtypes[0])
     shape = (*indices.shape[:axis], depth, *indices.shape[axis:])
     outer, inner = math.prod(indices.shape[:axis]), math.prod(indices.shape[axis:])
-    made = IndexProblem(
-        "one_hot",
-        dtype,
-        index,
-        ((outer, depth, 1, inner),),
-        "rows",
-        bits=(bits_of(off, dtype, "off_value"), bits_of(on, dtype, "on_value")),
-    )
+    bits = bits_of(off, dtype, "off_value"), bits_of(on, dtype, "on_value")
+    made = IndexProblem("one_hot", dtype, index, ((outer, depth, 1, inner),), "rows", bits=bits)
     return Pose((Result(shape, dtype),), lambda outs: made)
 
 
