@@ -159,6 +159,9 @@ def clip(x: Any, min: float | None = None, max: float | None = None, *, out: Any
         min: lower bound, None for none.
         max: upper bound, None for none; where the bounds cross, it wins.
 
+    Raises:
+        ValueError: a bound that is NaN, as of `hard_tanh` and `clipped_relu`.
+
     Example:
         >>> import numpy as np, numbaprims
         >>> numbaprims.clip(np.array([-4.0, 0.5, 4.0]), 0.0, 1.0)
