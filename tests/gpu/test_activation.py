@@ -21,7 +21,7 @@ from numbaprims.ops._activation_problem import SPECIAL
 from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.reference import activation as reference
 
-SOLVERS = [solver.name for solver in registry.solvers("activation", "gpu")]
+SOLVERS = [solver.name for solver in registry.solvers("activation", "cuda")]
 SAMPLE = [case for case in FIRST if case[0] in ("hard_tanh", "elu", "gelu", "power")]
 
 

@@ -30,7 +30,7 @@ from numbaprims.gpu.target import A100
 from numbaprims.ops import gemv as ops
 from numbaprims.reference import gemv as reference
 
-SOLVERS = [solver.name for solver in registry.solvers("gemv", "gpu")]
+SOLVERS = [solver.name for solver in registry.solvers("gemv", "cuda")]
 DTYPES = NUMPY_FLOATS
 # Of op(A): one vector and less, groups of 8 lanes, warps, whole blocks for a row, rows cut into chunks; columns for 4,
 # 8, 16 and 32 lanes; ends of every kind of vector.

@@ -22,7 +22,7 @@ from numbaprims.gpu.ger.kernels import make_row_block
 from numbaprims.gpu.memory import DeviceArray, to_device
 from numbaprims.reference import ger as reference
 
-SOLVERS = [solver.name for solver in registry.solvers("ger", "gpu")]
+SOLVERS = [solver.name for solver in registry.solvers("ger", "cuda")]
 DTYPES = NUMPY_FLOATS
 # Less than a vector, ends of vectors and of groups of rows, tiles of 4, 8, 16 and 32 lanes, more than one block.
 SHAPES = [(1, 1), (1, 40), (40, 1), (7, 64), (33, 129), (130, 70), (37, 300), (3, 1100), (260, 12)]

@@ -118,7 +118,7 @@ def test_what_a_solver_runs_is_listed(gpu, stem):
     explained = numbaprims.explain(name, *arguments, phases=True)
     assert f"blocks of {explained.program.steps[0].kernel.threads} threads" in str(explained).partition("phases:\n")[2]
     target, seen = registry.target("emulated"), 0
-    for solver in registry.solvers(explained.problem.stem, "gpu"):
+    for solver in registry.solvers(explained.problem.stem, "cuda"):
         if solver.why_not(explained.problem, target) is None:
             config = next(iter(solver.configs(explained.problem, target)))
             launch = solver.bind(explained.problem, target, config)

@@ -14,7 +14,7 @@ from numbaprims.gpu.gemv import arguments
 from numbaprims.gpu.memory import to_device
 
 TERMS = 64
-SOLVERS = {stem: [solver.name for solver in registry.solvers(stem, "gpu")] for stem in ("gemm", "gemv", "conv")}
+SOLVERS = {stem: [solver.name for solver in registry.solvers(stem, "cuda")] for stem in ("gemm", "gemv", "conv")}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from numbaprims.dispatch import registry
 from numbaprims.gpu.memory import to_device
 from numbaprims.gpu.pointwise import walk
 
-SOLVERS = [solver.name for solver in registry.solvers("random", "gpu")]
+SOLVERS = [solver.name for solver in registry.solvers("random", "cuda")]
 DTYPES = ("f32", "f64", "f16", "bf16")
 STREAM = {"seed": 2**63 + 12345, "offset": 2**33 + 5}
 
