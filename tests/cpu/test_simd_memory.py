@@ -24,6 +24,7 @@ from numbaprims.cpu.simd import (
     load_masked,
     load_scalar,
     load_strided,
+    load_wide,
     load_wide_first,
     load_wide_last,
     pointer_from_address,
@@ -139,6 +140,24 @@ def make_tail(elem, W):
         store_narrow_first(args.out, 0, count, load_wide_first(args.a, 0, count, W))
 
     return test_tail
+
+
+def make_lane(elem, W):
+    @range_kernel("test_lane", ARGS.types(out=elem, a=elem), spec=(elem, W))
+    def test_lane(args, worker, lo, hi):
+        a = load_wide(args.a, 0, W)
+        store_narrow_first(args.out, 0, 1, a + a)
+
+    return test_lane
+
+
+@pytest.mark.parametrize("elem", ELEMENTS)
+def test_one_lane_that_the_compiler_knows(elem):
+    """A narrowed vector's one lane is no wider than its element."""
+    W, dtype = target.current().vector_bytes // 4, numpy_type(elem)
+    a, out = np.ones(W, dtype), np.full(W, 111, dtype)
+    run(make_lane(elem, W), out, a, a, a)
+    assert (out == [2] + [111] * (W - 1)).all()
 
 
 def make_head(elem, W):

@@ -7,11 +7,14 @@ import pytest
 from helpers import from_float64
 from window_cases import FLOATS, LAYOUTS, check_forward, make, run, strides, values
 
+import numbaprims
 from numbaprims.cpu import target
 from numbaprims.cpu.windows import SOLVERS, overlaps
 
 pytestmark = pytest.mark.cpu
 
+#: Some rows of results together are less than a vector.
+NARROW = [((33, 1), 1), ((7, 2), 1), ((34, 3), 1), ((40, 20), (1, 6)), ((8, 40), (2, 17))]
 #: (planes, size, kernel, stride, padding, more)
 OVERLAPS = [
     (20, (7, 7), 3, 1, 1, {}),  # two rows of results in a vector, all of a plane written out
@@ -22,6 +25,7 @@ OVERLAPS = [
     (2, (6, 33), 4, 2, 2, {}),
     (2, (2, 3), 5, 1, 2, {}),  # windows larger than the plane
     (1, (8, 70), (1, 7), (1, 3), (0, 3), {}),
+    *[(2, size, 3, stride, 1, {}) for size, stride in NARROW],
 ]
 
 
@@ -46,6 +50,16 @@ def test_windows_that_overlap(dtype, rng, monkeypatch):
             np.testing.assert_array_equal(one, three)
     assert len(made) == 6 * taken >= 18
     assert {form.rows[0] > 0 for form in made} == {False, True}
+
+
+def test_bands_of_rows_of_a_few_results(rng):
+    """A worker's last rows end before another's first."""
+    x = rng.integers(-8, 9, (1, 1, 100_000, 3)).astype(np.float32)
+    results = []
+    for threads in (1, 2):
+        with numbaprims.config(threads=threads):
+            results.append(numbaprims.max_pool(x, 3, stride=1, padding=1))
+    np.testing.assert_array_equal(*results)
 
 
 def test_rows_far_apart_are_not_all_loaded():

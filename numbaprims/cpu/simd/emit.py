@@ -189,8 +189,21 @@ def masked_load_value(builder: Any, pointer: Any, index: Any, mask: Any, vector:
     return builder.call(load, [at, ir.Constant(I32, 1), mask, other])
 
 
+def _opaque(builder: Any, value: Any) -> Any:
+    """A vector of integers, of which a compiler does not know how it was made; of more than a register as it is."""
+    size = value.type.count * value.type.element.width
+    if size > 512:
+        return value
+    kind, letter = (value.type, "v") if size >= 128 else (ir.IntType(size), "r")
+    whole = builder.asm(ir.FunctionType(kind, [kind]), "", f"={letter},0", [builder.bitcast(value, kind)], False)
+    return builder.bitcast(whole, value.type)
+
+
 def masked_store_value(builder: Any, pointer: Any, index: Any, mask: Any, value: Any) -> None:
     vector = value.type
+    if isinstance(vector.element, ir.IntType) and target.current().isa == "avx512":
+        # LLVM 22 stores the whole i32 where one lane of a mask is known to be set and the value is an i32 as i16
+        value = _opaque(builder, value)
     at = vector_at(builder, pointer, index, vector)
     name = f"llvm.masked.store.{suffix(vector)}.p0"
     store = declare(builder, name, ir.VoidType(), [vector, vector.as_pointer(), I32, mask.type])

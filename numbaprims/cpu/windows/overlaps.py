@@ -176,8 +176,8 @@ class _Planes:
             some = [vectors[i] for i in range(k, min(k + pack, R)) for vectors in found]
             for first in self.results:
                 lanes = min(f.W, min(pack, R - k) * f.outs)
-                # what is behind the end of a row the next one replaces
-                mask = self._mask(lanes) if ends and lanes < f.W and k + pack >= R else None
+                # what is behind the end of a row the next ones replace
+                mask = self._mask(lanes) if ends and k * f.outs + first + f.W > R * f.outs else None
                 value = self.along(some, first, ordered)
                 store_narrow_value(self.b, self.out, ((r + k) * f.outs + first).value, value.value, f.dtype, mask)
 
