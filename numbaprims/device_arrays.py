@@ -167,7 +167,9 @@ class _Torch(DeviceLibrary):
 
     def under(self, stream: int) -> AbstractContextManager[Any]:
         cuda = sys.modules["torch"].cuda
-        context: AbstractContextManager[Any] = cuda.stream(cuda.ExternalStream(stream, device=self._at))
+        # torch takes an external stream of address 0 for any of its pool
+        of = cuda.ExternalStream(stream, device=self._at) if stream else cuda.default_stream(self._at)
+        context: AbstractContextManager[Any] = cuda.stream(of)
         return context
 
 
@@ -273,11 +275,12 @@ def enter_interface(x: Any, name: str) -> tuple[DeviceView, str, DeviceLibrary]:
         x.memory.use(settings.current().stream)
         return entered
     facts = x.__cuda_array_interface__
-    if facts.get("version", 0) < 2:
+    if (facts.get("version") or 0) < 2:
         raise TypeError(f"{name} has a CUDA array interface of version {facts.get('version')}; 2 and 3 are read")
     if facts.get("mask") is not None:
         raise TypeError(f"{name} has a mask, which would be lost; fill it first")
     pointer, readonly = facts["data"]
+    pointer = int(pointer or 0)  # None where there are no elements
     shape = tuple(facts["shape"])
     given = np.dtype(facts["typestr"])
     strides = tuple(facts.get("strides") or c_strides(shape, given.itemsize))
@@ -285,11 +288,9 @@ def enter_interface(x: Any, name: str) -> tuple[DeviceView, str, DeviceLibrary]:
     _check_device(name, library)
     dtype = _dtype_of(given, x)
     if dtype is None:
-        refuse_dtype(x, name)
-    size = DTYPES[dtype].itemsize
-    if pointer % size or any(stride % size for stride in strides):
-        raise TypeError(f"{name} is not aligned to its {size}-byte elements, which no GPU reads; copy it")
-    view = DeviceView(int(pointer or 0), shape, strides, _STORAGE[dtype], library, writeable)
+        refuse_dtype(x, name, given)
+    _check_aligned(name, dtype, pointer, strides)
+    view = DeviceView(pointer, shape, strides, _STORAGE[dtype], library, writeable)
     if entered is not None:
         x.entered = (view, dtype, library)
         x.memory.use(settings.current().stream)
@@ -307,6 +308,12 @@ def _check_device(name: str, library: DeviceLibrary) -> None:
         f"{name} lies on {library.device} and the settings say device={wanted!r}; copy it there, or leave the device "
         "to the arrays (device='auto')"
     )
+
+
+def _check_aligned(name: str, dtype: str, pointer: int, strides: tuple[int, ...]) -> None:
+    size = DTYPES[dtype].itemsize
+    if pointer % size or any(stride % size for stride in strides):
+        raise TypeError(f"{name} is not aligned to its {size}-byte elements, which no GPU reads; copy it")
 
 
 def _dtype_of(given: np.dtype, x: Any) -> str | None:
@@ -329,7 +336,9 @@ def _library_of(x: Any) -> DeviceLibrary:
 
 def device_index(x: Any) -> int:
     """The index of the device that holds an array, as far as the array tells."""
-    device = getattr(x, "device", None)
+    # numba-cuda's arrays say it by the context of their memory alone
+    context = getattr(getattr(x, "gpu_data", None), "context", None)
+    device = getattr(x if context is None else context, "device", None)
     index = getattr(device, "id", None)
     if isinstance(index, int):
         return index
@@ -354,6 +363,7 @@ def enter_dlpack(x: Any, name: str) -> tuple[DeviceView, str, DeviceLibrary]:
         raise TypeError(f"{name} is a {describe(x)} of {tensor.dtype}; dtypes are {', '.join(LONG_NAMES.values())}")
     size = DTYPES[tensor.dtype].itemsize
     strides = tuple(step * size for step in tensor.steps)
+    _check_aligned(name, tensor.dtype, tensor.pointer, strides)
     view = DeviceView(
         tensor.pointer, tensor.shape, strides, _STORAGE[tensor.dtype], library, not tensor.readonly, capsule
     )

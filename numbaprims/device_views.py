@@ -141,16 +141,17 @@ class DeviceView:
         return self._through(lambda x: x[whole if Ellipsis in whole else (*whole, ...)])
 
     def reshape(self, *shape: Any) -> DeviceView:
-        """With other dimensions of length 1, or of contiguous memory any; ValueError for what could need a copy."""
+        """In any shape that takes no copy; ValueError for the others."""
         wanted = list(shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape)
         if -1 in wanted:
             wanted[wanted.index(-1)] = self.size // max(1, -math.prod(wanted))
         lengths = [length for length in self.shape if length != 1]
         if [length for length in wanted if length != 1] != lengths:
-            if self.flags.c_contiguous and math.prod(wanted) == self.size:
-                steps = [self.itemsize * math.prod(wanted[at + 1 :]) for at in range(len(wanted))]
-                return self._like(tuple(wanted), tuple(steps))
-            raise ValueError(f"a view of shape {self.shape} takes the shape {tuple(wanted)} by a copy only")
+            try:
+                return self._through(lambda x: _reshaped(x, tuple(wanted)))
+            except (AttributeError, ValueError):
+                words = f"a view of shape {self.shape} takes the shape {tuple(wanted)} by a copy only"
+                raise ValueError(words) from None
         each = iter([step for length, step in zip(self.shape, self.strides, strict=True) if length != 1])
         return self._like(tuple(wanted), tuple(next(each) if n != 1 else self.itemsize for n in wanted))
 
@@ -178,6 +179,14 @@ class DeviceView:
 
     def __repr__(self) -> str:
         return f"<{self.dtype} view {self.shape} at {self.pointer:#x} on {self.origin.device}>"
+
+
+def _reshaped(shadow: ndarray, shape: tuple[int, ...]) -> ndarray:
+    """Without a copy, which would read it; AttributeError or ValueError where it takes one."""
+    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
+        return shadow.reshape(shape, copy=False)
+    shadow.shape = shape  # which later versions warn of
+    return shadow
 
 
 def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

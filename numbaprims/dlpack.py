@@ -6,7 +6,10 @@ import ctypes
 from typing import Any, NamedTuple
 
 CPU, CUDA = 1, 2
-_CODES = {(0, 8): "i8", (0, 32): "i32", (1, 8): "u8", (2, 16): "f16", (2, 32): "f32", (2, 64): "f64", (4, 16): "bf16"}
+_CODES = {
+    (0, 8): "i8", (0, 32): "i32", (0, 64): "i64", (1, 8): "u8", (2, 16): "f16", (2, 32): "f32", (2, 64): "f64",
+    (4, 16): "bf16", (6, 8): "bool",
+}  # fmt: skip
 _READ_ONLY = 1
 
 

@@ -126,12 +126,14 @@ def describe(x: Any) -> str:
     return f"{str(dtype).removeprefix('torch.')} {kind} {tuple(shape)}"
 
 
-def refuse_dtype(x: Any, name: str) -> NoReturn:
-    """Raise the TypeError for an element type that is not one of `DTYPES`."""
-    if not getattr(x.dtype, "isnative", True):
+def refuse_dtype(x: Any, name: str, dtype: Any = None) -> NoReturn:
+    """Raise the TypeError for an element type that is not one of `DTYPES`; `dtype` is that of an array without one."""
+    words = describe(x) if hasattr(x, "dtype") else f"{describe(x)} of {dtype}"
+    dtype = getattr(x, "dtype", dtype)
+    if not getattr(dtype, "isnative", True):
         raise TypeError(
-            f"{name} is {'big' if sys.byteorder == 'little' else 'little'}-endian ({x.dtype.str}); "
+            f"{name} is {'big' if sys.byteorder == 'little' else 'little'}-endian ({dtype.str}); "
             f"call {name}.astype({name}.dtype.newbyteorder('='))"
         )
-    hint = "; view bfloat16 bits as ml_dtypes.bfloat16" if x.dtype == np.uint16 else ""
-    raise TypeError(f"{name} is a {describe(x)}; {DTYPES_IN_WORDS}{hint}")
+    hint = "; view bfloat16 bits as ml_dtypes.bfloat16" if dtype == np.uint16 else ""
+    raise TypeError(f"{name} is a {words}; {DTYPES_IN_WORDS}{hint}")

@@ -90,7 +90,9 @@ def test_integers_saturate(rng, dtype):
     wide = a.astype(np.float64), b.astype(np.float64)
     for op in ("add", "sub", "mul"):
         want = np.clip(getattr(np, NAMES.get(op, op))(*wide), limits.min, limits.max).astype(dtype)
-        np.testing.assert_array_equal(numbaprims.binary(a, b, op), want)
+        for device in ("cpu", "reference"):
+            with numbaprims.config(device=device):
+                np.testing.assert_array_equal(numbaprims.binary(a, b, op), want)
 
 
 def test_factors(rng):

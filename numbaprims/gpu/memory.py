@@ -173,7 +173,7 @@ class DeviceArray:
         return DeviceArray(self.memory, self.pointer, self.shape, self.strides, wanted, self.driver)
 
     def set(self, values: Any, stream: Any = 0) -> None:
-        """Overwrite a C-contiguous array with values of the host.
+        """Overwrite a C-contiguous array with values of the host, after what it was last used for.
 
         Raises:
             ValueError: another shape or dtype than ours, or an array with gaps or in another order.
@@ -184,7 +184,7 @@ class DeviceArray:
         if self.size and not self._in_order():
             raise ValueError(f"an array with strides {self.strides} is overwritten by kernels only; copy it first")
         if self.size:
-            self.driver.copy(self.pointer, source, source.nbytes, stream_address(stream))
+            self.driver.copy(self.pointer, source, source.nbytes, _behind(self, stream))
 
     def _in_order(self) -> bool:
         """Whether the elements lie one behind the other; the strides of dimensions of length 1 mean nothing."""
@@ -192,7 +192,7 @@ class DeviceArray:
         return all(n == 1 or have == want for n, have, want in zip(self.shape, self.strides, wanted, strict=True))
 
     def to_host(self, stream: Any = 0) -> ndarray:
-        """A NumPy copy; waits for the stream."""
+        """A NumPy copy; waits for the stream, and for the one that the array was last used on."""
         return to_host(self, stream)
 
     def __len__(self) -> int:
@@ -237,14 +237,24 @@ def to_device(x: Any, *, device: int = 0, stream: Any = 0, copy: bool = True) ->
 
 
 def to_host(x: DeviceArray, stream: Any = 0) -> ndarray:
-    """Copy an array of a device to the host, strides and all; waits for the stream."""
+    """Copy an array of a device to the host, strides and all; waits for the stream, and for the one that the array was
+    last used on."""
     low, high = _extent(x._shadow()[0])
+    address = _behind(x, stream)
     if high == low:
-        x.driver.synchronise(stream_address(stream))
+        x.driver.synchronise(address)
         return np.empty(x.shape, x.dtype)
     bits = np.empty(high - low, np.uint8)
-    x.driver.copy(bits, x.pointer + low, high - low, stream_address(stream))
+    x.driver.copy(bits, x.pointer + low, high - low, address)
     return np.ndarray(x.shape, f"V{x.itemsize}", bits, -low, x.strides).view(x.dtype)
+
+
+def _behind(x: DeviceArray, stream: Any) -> int:
+    """The address of a stream, on which a copy then begins after what the array was last used for."""
+    address, last = stream_address(stream), x.memory.stream if isinstance(x.memory, _Memory) else None
+    if last is not None and last != address:
+        x.driver.follow(address, last)
+    return address
 
 
 def _extent(x: ndarray) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims import arrays, settings
+from numbaprims.dispatch import registry
 from numbaprims.dispatch.call import device_of
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dtypes import DTYPES, LONG_NAMES
@@ -144,7 +145,7 @@ def _checked(primitive: Primitive, given: tuple[Any, ...], options: tuple[Any, .
     result, status = primitive.run(given, options, (), None if scattered else out)
     if getattr(settings.current().trial, "later", False):
         return result, status
-    place = int(status[0]) if type(status) is np.ndarray else _place(status)
+    place = int(status[0]) if type(status) is np.ndarray else _element(status, 0)
     if place >= 0:
         raise _out_of_range(given[1], place, size)
     if not scattered:
@@ -166,18 +167,15 @@ def _check_on_host(indices: Any, size: int) -> None:
 
 
 def _out_of_range(indices: Any, place: int, size: int) -> IndexError:
-    at = np.unravel_index(place, arrays.enter(indices, "indices")[0].shape)
-    where, bad = tuple(map(int, at)), _element(indices, at)
-    return IndexError(f"indices{list(where)} is {bad}; of {size} elements the indices are {-size} to {size - 1}")
+    where = list(map(int, np.unravel_index(place, arrays.enter(indices, "indices")[0].shape)))
+    bad = _element(indices, place)
+    return IndexError(f"indices{where} is {bad}; of {size} elements the indices are {-size} to {size - 1}")
 
 
-def _place(status: Any) -> int:
-    """Of an array of another library: on a GPU the host waits for it."""
-    return int(status.to_host()[0]) if hasattr(status, "to_host") else int(status[0])
-
-
-def _element(x: Any, at: Any) -> int:
-    return int((x.to_host() if hasattr(x, "to_host") else x)[tuple(map(int, at))])
+def _element(x: Any, at: int) -> int:
+    """Of an array of any library, counted in C order: on a GPU the host waits for it, on the stream of the call."""
+    storage = arrays.enter(x, "x")[0]
+    return int((storage if isinstance(storage, np.ndarray) else registry.memory().read(storage)).item(at))
 
 
 def gather(x: Any, indices: Any, axis: int = 0, *, out: Any = None) -> Any:

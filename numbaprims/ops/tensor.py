@@ -324,7 +324,7 @@ def fill(x: Any, value: float) -> Any:
     """
     number = scalar(value, "value")
     dtype = str(arrays.enter(x, "x")[1])
-    if dtype == "bool" or dtype[0] in "iu":  # the definition does not saturate by itself
+    if dtype == "bool" or dtype[0] in "iu":  # the definition rounds to the nearest
         number = float(reference.cast(np.array(number), dtype))
     return _fill.run((x,), (), (number,), x)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims.dtypes import DTYPES
+from numbaprims.reference.convert import saturated
 
 NAMES = {
     "sub": "subtract", "mul": "multiply", "div": "divide", "min": "minimum", "max": "maximum", "pow": "power",
@@ -25,8 +25,5 @@ def cast(x: np.ndarray, dtype: str) -> Any:
     if dtype == "bool":
         return x != 0
     if dtype in ("i8", "u8", "i32", "i64"):
-        limits = np.iinfo(DTYPES[dtype].storage)
-        # the largest int64 is no float64
-        most = float(limits.max) if dtype != "i64" else float(2**63 - 1024)
-        return np.clip(np.trunc(np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf)), limits.min, most)
+        return saturated(np.trunc(np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf)), dtype)
     return x

@@ -255,6 +255,16 @@ def test_what_an_interface_may_not_be(gpu):
     ]:
         with pytest.raises(TypeError, match=words):
             arrays.enter(Interface(x, **change), "x")
+    for kind, words in [
+        (">f4", "x is big-endian"), ("<u2", "of uint16; .*; view bfloat16"), ("<c8", "of complex64; its dtype must"),
+        ("|V4", "its dtype must"),
+    ]:  # fmt: skip
+        bare = types.SimpleNamespace(__cuda_array_interface__=Interface(x, typestr=kind).__cuda_array_interface__)
+        with pytest.raises(TypeError, match=words):
+            arrays.enter(bare, "x")
+    with pytest.raises(TypeError, match="version None; 2 and 3"):
+        arrays.enter(Interface(x, version=None), "x")
+    assert arrays.enter(Interface(x, shape=(0, 4), strides=None, data=(None, False)), "x")[0].pointer == 0
     with pytest.raises(ValueError, match="out is read-only"):
         arrays.check_out(Interface(x, readonly=True), (4, 4), "f32")
     broadcast = Interface(x, strides=(0, 4))
@@ -276,7 +286,7 @@ class OnlyDlpack:
         return (2, 0)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int8, np.uint8, np.int32])
+@pytest.mark.parametrize("dtype", [getattr(np, long) for long in arrays.LONG_NAMES.values() if long != "bfloat16"])
 def test_dlpack_alone_enters(gpu, dtype):
     x = OnlyDlpack(np.arange(12).astype(dtype).reshape(3, 4)[:, ::2])
     view, name, library = arrays.enter(x, "x")
@@ -285,6 +295,9 @@ def test_dlpack_alone_enters(gpu, dtype):
     assert library.device == f"{gpu.kind}:0" and x.how == {"stream": 1, "max_version": (1, 0)}
     with pytest.raises(TypeError, match="DLPack type 5 of 128 bits"):
         arrays.enter(OnlyDlpack(np.zeros(3, np.complex128)), "x")
+    if view.itemsize > 1:
+        with pytest.raises(TypeError, match=f"x is not aligned to its {view.itemsize}-byte elements"):
+            arrays.enter(OnlyDlpack(np.zeros(33, np.uint8)[1:].view(dtype)), "x")
 
 
 def test_a_capsule_lives_as_long_as_the_views_of_it(gpu):
@@ -418,6 +431,10 @@ def test_views_answer_what_checks_ask(gpu):
     assert view[:1, :1].reshape(()).shape == () and view[:, :1].reshape((1, 4)).strides == (4, 24)
     with pytest.raises(ValueError, match="by a copy only"):
         view.T.reshape(-1)
+    assert view[:, :4].reshape((2, 2, 4)).strides == (48, 24, 4)
+    for shape in (16, (2, 8), (3, 5)):
+        with pytest.raises(ValueError, match="by a copy only"):
+            view[:, :4].reshape(shape)
     assert view.reshape(2, -1).shape == (2, 12) and view.reshape((3, 2, 4)).strides == (32, 16, 4)
     assert np.may_share_memory(view, view[1]) and not np.shares_memory(view[:, ::2], view[:, 1::2])
     assert not np.may_share_memory(view, like)

@@ -32,3 +32,15 @@ def test_every_launch_gives_the_definition(gpu, call, dtype):
     for have, want in zip(run(to_device), wanted, strict=True):
         storage, kind, _ = arrays.enter(have.to_host(), "result")
         assert_close(storage, want, k=call.k, dtype=kind, vacuous=not want.any())
+
+
+@pytest.mark.parametrize("name", ["group_norm", "group_norm_train", "group_norm_backward"])
+def test_parameters_with_gaps(gpu, name):
+    x, wide = np.random.default_rng(0).standard_normal((2, 2, 6, 5)).astype(np.float32)
+    given = (x, wide, 3, wide[0, ::-1, 1], wide[:, :3, 0], wide[:, :3, 1])
+    given = given if name.endswith("backward") else (x, 3, wide[0, ::-1, 1], wide[1, :, 2])
+    with numbaprims.config(device="reference"):
+        wanted = getattr(numbaprims, name)(*given)
+    results = getattr(numbaprims, name)(*(to_device(each) if isinstance(each, np.ndarray) else each for each in given))
+    for have, want in zip(*(each if isinstance(each, tuple) else (each,) for each in (results, wanted)), strict=True):
+        np.testing.assert_allclose(have.to_host(), want, 1e-4, 1e-5)

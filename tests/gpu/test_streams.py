@@ -1,5 +1,7 @@
 """Streams: where calls run, whose they wait for, and when memory goes back."""
 
+import collections
+import functools
 import gc
 import sys
 import types
@@ -8,10 +10,13 @@ import weakref
 import numpy as np
 import pytest
 from gpu.helpers import Interface, on_device
+from ptx_emulator.driver import EmulatedDriver
 
 import numbaprims
 from numbaprims import arrays, device_arrays
-from numbaprims.gpu.memory import empty
+from numbaprims.gpu import driver
+from numbaprims.gpu.memory import empty, to_device
+from numbaprims.ops import gather
 
 
 class Stream:
@@ -107,6 +112,57 @@ def test_our_arrays_tell_the_stream_they_are_written_on(gpu, toy_ger):
     assert told(result) == 1
 
 
+class Deferring(EmulatedDriver):
+    """A kernel on another stream than the default one runs when that stream is waited for, no sooner."""
+
+    def __init__(self):
+        super().__init__()
+        self.waiting = collections.defaultdict(list)
+
+    def launch(self, function, grid, block, shared, stream, *more):
+        self.later(stream, functools.partial(super().launch, function, grid, block, shared, stream, *more))
+
+    def free(self, pointer, streams):
+        self.later(next(iter(streams)), functools.partial(super().free, pointer, streams))
+
+    def later(self, stream, run):
+        self.waiting[stream].append(run)
+        if stream == 0:
+            self.synchronise(0)
+
+    def synchronise(self, stream):
+        while self.waiting[stream]:
+            self.waiting[stream].pop(0)()
+
+    def copy(self, destination, source, nbytes, stream):
+        self.synchronise(stream)
+        super().copy(destination, source, nbytes, stream)
+
+    def native(self):
+        return None  # it would launch past us
+
+
+def test_the_host_reads_and_writes_after_the_stream_of_a_call():
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    here = Deferring()
+    with driver.use(here), numbaprims.config(stream=77):
+        x, good, bad = map(to_device, (values, np.array([2, 0]), np.array([0, 9])))
+        for function in (numbaprims.gather, numbaprims.embedding):
+            with pytest.raises(IndexError, match=r"indices\[1\] is 9; of 3 elements"):
+                function(x, bad)
+            result = function(x, good)
+            assert np.array_equal(result.to_host(), values[[2, 0]])
+        with pytest.raises(IndexError, match=r"indices\[1\] is 9; of 5 elements"):
+            numbaprims.gather_backward(x[:2], bad, 5)
+        made = numbaprims.cast(x[0], "int64")
+        assert here.waiting[77] and arrays.values_of(made, "lengths").tolist() == [0, 1, 2, 3]
+        made = numbaprims.cast(x[0], "int64")
+        assert here.waiting[77] and gather._element(Interface(made), 3) == 3, "of any library"
+        made = numbaprims.cast(x[0], "int64")
+        made.set(np.full(4, 7))
+        assert (made.to_host() == 7).all()
+
+
 @pytest.fixture(params=["torch", "cupy"])
 def library(request, monkeypatch):
     """A library of device arrays, as far as allocating goes: `given` notes the stream of each allocation."""
@@ -126,9 +182,14 @@ def library(request, monkeypatch):
         def __init__(self, *_, **__):
             self.data = types.SimpleNamespace(ptr=4096)
 
+    class TorchsExternal(Under):
+        def __init__(self, stream, device=None):
+            super().__init__(stream or 99, device)  # any stream of its pool
+
     module = types.ModuleType(name)
     module.cuda = types.SimpleNamespace(
-        ExternalStream=Under, stream=lambda stream: stream, Device=lambda index: Under(current[-1]),
+        ExternalStream=TorchsExternal if name == "torch" else Under, default_stream=lambda device: Under(0),
+        stream=lambda stream: stream, Device=lambda index: Under(current[-1]),
         alloc=lambda nbytes: given.append(current[-1]), get_current_stream=lambda index: Under(30 + index),
     )  # fmt: skip
     module.empty = module.empty_strided = lambda *_, **__: (
@@ -146,7 +207,7 @@ def library(request, monkeypatch):
 def test_memory_of_a_call_is_allocated_under_its_stream(library):
     """Else the library gives scratch memory to others while kernels of the call still use it."""
     like = np.empty((3, 2), np.float32).T
-    for chosen, stream in [(None, 33), (79, 79), (Stream(), 77), (1, 0), (33, 33)]:
+    for chosen, stream in [(None, 33), (79, 79), (Stream(), 77), (0, 0), (1, 0), (33, 33)]:
         with numbaprims.config(stream=chosen):
             library.of.empty((2, 3), "f32")
             library.of.empty_like(like, "f32")
@@ -174,3 +235,6 @@ def test_results_for_numba_lie_on_the_device_of_its_arrays(monkeypatch):
     module.device_array = lambda shape, dtype, strides: (tuple(entered), shape, dtype, strides)
     monkeypatch.setitem(sys.modules, "numba.cuda", module)
     assert device_arrays._Numba(2).allocate((3,), (4,), "f32") == ((2,), (3,), np.float32, (4,)) and not entered
+    memory = types.SimpleNamespace(context=types.SimpleNamespace(device=types.SimpleNamespace(id=2)))
+    theirs = types.SimpleNamespace(gpu_data=memory, __cuda_array_interface__={})
+    assert device_arrays.device_of(theirs) == "cuda:2", "they tell it in no other way"
