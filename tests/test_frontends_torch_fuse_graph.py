@@ -203,6 +203,10 @@ UNKNOWN = {
     "in place by name": lambda self, x: (lambda y: (functional.leaky_relu_(y, 0.2), y + x)[1])(self.conv(x)),
     "in place by position": lambda self, x: (lambda y: (functional.elu(y, 1.0, True), y + x)[1])(self.conv(x)),
     "an image is written": lambda self, x: (lambda y: (y[-1].zero_(), y * 1.0)[1])(self.conv(x)),
+    "isinstance decides": lambda self, x: self.conv(x * 2 if isinstance(x, torch.Tensor) else x),
+    "is_tensor decides": lambda self, x: self.conv(x * 2 if torch.is_tensor(x) else x),
+    "a graph that raises": lambda self, x: self.conv(x if torch.is_tensor(x) else x.data_),
+    "an attribute decides": lambda self, x: x.values_ if hasattr(x, "values_") else self.conv(x),
     "behind a dropout": lambda self, x: (lambda y: functional.dropout(y, 0.5, False).relu_() + y)(self.conv(x)),
 }
 
@@ -213,6 +217,37 @@ def test_what_is_called_as_a_whole(what):
     agrees(inner, torch.randn(2, 3, 4, 4), whole=True)
     around = nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU(), inner).eval()
     assert called(agrees(around, torch.randn(2, 3, 4, 4)))[0].startswith("Made(")
+
+
+def test_an_example_of_zeros():
+    """What is multiplied tells two branches apart by other numbers than the example's."""
+    inner = Made(UNKNOWN["isinstance decides"], conv=nn.Conv2d(3, 3, 1))
+    for module in (inner, nn.Sequential(inner, nn.ReLU()).eval()):
+        fused, x = nbt.fuse(module, torch.zeros(2, 3, 4, 4)), torch.randn(2, 3, 4, 4)
+        with torch.no_grad():
+            torch.testing.assert_close(fused(x), module(x), rtol=1e-4, atol=1e-5)
+    indices = Made(lambda self, x: self.last(self.table(x.long() - 3).sum(1)), table=nn.Embedding(4, 2), last=nn.ReLU())
+    fused = nbt.fuse(indices, torch.full((2, 5), 6.0))
+    assert called(fused)[0].startswith("long, ") and not called(fused)[0].startswith("Made("), "of its own numbers"
+
+
+@pytest.mark.parametrize("what", ["in place", "anew", "drawn", "dropped"])
+def test_nothing_changes_by_planning(what):
+    def forward(self, x):
+        if what == "in place":
+            self.count += 1.0
+        elif what == "anew":
+            self.count = self.count + 1.0
+        noise = torch.randn(3) if what == "drawn" else 0.0
+        x = functional.dropout(x, 0.5, what == "dropped")
+        return x * self.count + noise
+
+    module = Made(forward)
+    module.register_buffer("count", torch.ones(3))
+    for each in (module, nn.Sequential(Made(lambda self, x: torch.relu(self.inner(x)), inner=module)).eval()):
+        buffer, value, state = module.count, module.count.clone(), torch.get_rng_state()
+        nbt.fuse(each, torch.randn(2, 3, generator=torch.Generator()))
+        assert module.count is buffer and torch.equal(buffer, value) and torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("gradients", [False, True])

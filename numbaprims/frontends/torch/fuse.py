@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import numbaprims
-from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, only_tensor, read, twin_of
+from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, only_tensor, read, run, twin_of
 from numbaprims.frontends.torch.fuse_training import Trained
 from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.nn import ACTIVATIONS, TWINS
@@ -92,7 +92,7 @@ def _described(module: Any, x: Any) -> tuple[Any, Any]:
             return read(module, x, _layer)
         except Unknown:
             pass
-    y = only_tensor(module(x), module)
+    y = only_tensor(run(module, module, x), module)
     return layers.Call(twin_of(module), tuple(y.shape[1:])) if layer is None else layer, y
 
 
@@ -151,9 +151,10 @@ def fuse(
     Pooling, batch norm, activations, dropout, convolutions, linear layers, sums, products and concatenations are
     planned. A module of your own is traced by torch.fx: what its `forward` does with torch's functions and methods is
     planned too, or called as it is; so are modules of torch's that are no such layer, by their twins in `nn` where
-    there are some. What torch.fx cannot trace is called as a whole, and so is a module with hooks (weight norm and
-    pruning are such) or a `forward` of the instance's own. Weights are copied. Under `torch.autocast` it computes in
-    the dtype of the example.
+    there are some. What torch.fx cannot trace is called as a whole, and so are a module whose graph gives other numbers
+    than itself (while it traces, x is no instance of torch.Tensor), one with hooks (weight norm and pruning are such)
+    or a `forward` of the instance's own. Weights are copied. Under `torch.autocast` it computes in the dtype of the
+    example.
 
     Args:
         module: in eval mode, of one tensor; its layers of exactly torch's own classes or their twins in `nn`.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -306,20 +307,72 @@ class _Copied:
         return self.function.__name__
 
 
+@contextlib.contextmanager
+def _kept(module: Any, example: Any) -> Iterator[None]:
+    """Leave a module's buffers and the states of random numbers as they were, whatever a `forward` does to them."""
+    buffers = [
+        (each, name, x, x._version, x.clone())
+        for each in module.modules()
+        for name, x in each.named_buffers(recurse=False)
+        if not (torch.nn.parameter.is_lazy(x) or x.is_inference())
+    ]
+    with torch.random.fork_rng([example.device] if example.is_cuda else []):
+        try:
+            yield
+        finally:
+            for each, name, x, version, value in buffers:
+                if x._version != version:
+                    x.copy_(value)
+                if getattr(each, name) is not x:
+                    setattr(each, name, x)
+
+
+def run(function: Callable[[Any], Any], module: Any, example: Any) -> Any:
+    """What a module, or what is made of it, gives for a copy of the example; all that it writes to stays as it is."""
+    with _kept(module, example):
+        return function(example.clone())
+
+
+def _answer(module: Any, example: Any) -> tuple[Any, Any]:
+    """An input and what the module gives: numbers of the example may be all zero, so others where it takes them."""
+    if example.is_floating_point():
+        with contextlib.suppress(Exception):
+            drawn = run(torch.rand_like, module, example)
+            return drawn, run(module, module, drawn)
+    return example, run(module, module, example)
+
+
+def _same(x: Any, y: Any) -> bool:
+    """Whether tensors hold the same numbers, up to sums that a device may take in another order."""
+    if not isinstance(y, torch.Tensor) or (x.shape, x.dtype) != (y.shape, y.dtype):
+        return False
+    if not x.is_floating_point() or not x.numel():
+        return torch.equal(x, y)
+    tolerance = torch.finfo(x.dtype).eps ** 0.5
+    size = float(y.nan_to_num(0, 0, 0).abs().mean())
+    return torch.allclose(x, y, rtol=tolerance, atol=tolerance * size, equal_nan=True)
+
+
 def read(module: Any, example: Any, layer: Callable[[Any, int], Any]) -> tuple[Any, Any]:
     """The description of a module's graph, and what the module gives for the example.
 
     `layer` gives the layer that a module of torch is, or None.
 
     Raises:
-        Unknown: torch.fx does not trace it, or it gives no tensor, takes several, or writes to parts of tensors.
+        Unknown: torch.fx does not trace it, or it gives no tensor, takes several, or writes to parts of tensors; or the
+            graph computes something else, as where a module asks whether x is a tensor, which a proxy is not.
     """
     try:
-        graph = _Tracer().trace(module)
-    except Exception as error:  # whatever a module's own code raises when it meets a proxy
+        with _kept(module, example):
+            graph = _Tracer().trace(module)
+        reader = _Reader(module, graph, layer)
+        value = run(reader.run, module, example)
+        x, answer = _answer(module, example)
+        same = _same(run(reader.module, module, x), answer)
+    except Exception as error:  # whatever a module's own code raises, or the graph of what it has done with a proxy
         raise Unknown(str(error)) from error
-    reader = _Reader(module, graph, layer)
-    value = reader.run(example)
+    if not same:
+        raise Unknown("its graph computes something else")
     (last,) = next(node for node in reversed(graph.nodes) if node.op == "output").args
     if last not in reader.numbers:
         raise Unknown("it gives no single tensor")
