@@ -102,6 +102,41 @@ def test_no_steps_at_all(rng, cell, after):
     close([*last, *first], [*states, *states], 0.0)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize(("cell", "after"), DEFINITIONS)
+def test_no_inputs(rng, cell, after, dtype):
+    check(rng, cell, after, dtype, inputs=0)
+    check(rng, cell, after, dtype, inputs=0, layers=2, directions=2, merge="sum", lengths=[4, 0, 5])
+    weights, name = cast(draw_weights(rng, cell, after=after, inputs=0), dtype), cell.partition("_")[0]
+    *y, reserve = getattr(numbaprims, f"{name}_train")(np.zeros((4, 0), dtype), weights, batch_sizes=[2, 1, 1])
+    dx, *_, (part,) = getattr(numbaprims, f"{name}_backward")(*y, reserve)
+    assert dx.shape == (4, 0) and part.w_ih.shape == weights.parts[0].w_ih.shape
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+@pytest.mark.parametrize(("words", "error", "message"), [
+    ({"dropout": -0.1}, ValueError, "dropout is -0.1; a probability lies between 0 and 1"),
+    ({"dropout": 1.1}, ValueError, "dropout is 1.1"), ({"dropout": float("nan")}, ValueError, "dropout is nan"),
+    ({"dropout": "half"}, TypeError, "dropout is 'half'"), ({"seed": -1}, ValueError, "seed is -1"),
+    ({"seed": 0.5}, TypeError, "seed is 0.5"), ({"dropout": 0.5, "offset": 2**64}, ValueError, "offset is 1844"),
+])  # fmt: skip
+def test_what_dropout_refuses(rng, cell, words, error, message):
+    """Of one layer too, between whose outputs nothing is dropped."""
+    weights = draw_weights(rng, "rnn_tanh" if cell == "rnn" else cell)
+    with pytest.raises(error, match=re.escape(message)):
+        getattr(numbaprims, f"{cell}_train")(np.zeros((2, 2, 3)), weights, **words)
+
+
+@pytest.mark.parametrize(("x", "error", "message"), [
+    (np.zeros((4, 3)), ValueError, "x has 4 rows; batch_sizes say 3"),
+    (np.zeros((3, 1, 3)), ValueError, "x is a float64 array (3, 1, 3); with batch_sizes it must be packed rows"),
+    (3, TypeError, "x is a int; it must be a NumPy array"),
+])  # fmt: skip
+def test_what_is_packed_rows(rng, x, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        numbaprims.gru(x, draw_weights(rng, "gru"), batch_sizes=[2, 1])
+
+
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_dropout(rng, cell):
     dropout = {"dropout": 0.4, "seed": 2**63 + 7, "offset": 2**32 - 1}

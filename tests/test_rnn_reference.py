@@ -281,16 +281,18 @@ def test_dropout_stands_between_layers(batch_first, rng):
 
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh"])
+@pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("shape", [(0, 2), (3, 0), (0, 0), (1, 1)])
-def test_nothing_and_one(shape, cell, directions, rng):
+def test_nothing_and_one(shape, skip, cell, directions, rng):
     steps, batch = shape
-    weights, lstm = draw_weights(rng, cell, layers=2, directions=directions), cell == "lstm"
+    weights, lstm = draw_weights(rng, cell, layers=2, directions=directions, skip=skip), cell == "lstm"
+    x_shape = (*shape, weights.input_size)
     states = list(rng.standard_normal((1 + lstm, len(weights.parts), batch, 4)))
-    y, *last, reserve = forward(np.ones((*shape, 3)), weights, *states, dropout=0.5, return_reserve=True)
+    y, *last, reserve = forward(np.ones(x_shape), weights, *states, dropout=0.5, return_reserve=True)
     assert y.shape == (*shape, 4 * directions)
     errors = [rng.standard_normal(each.shape) for each in last]
     dx, dh0, dc0, grads = backward(np.ones(y.shape), *errors, *[None] * (not lstm), reserve)
-    assert dx.shape == (*shape, 3) and dh0.shape == states[0].shape
+    assert dx.shape == x_shape and dh0.shape == states[0].shape
     assert [len(part) for part in grads] == [6] * len(weights.parts)
     for have, state, gradient, error in zip(last, states, (dh0, dc0), errors, strict=False):
         assert have.shape == state.shape == gradient.shape

@@ -48,7 +48,10 @@ def tables_in(x: Any, lengths: Any, batch_sizes: Any, batch_first: bool) -> tupl
     if batch_sizes is not None:
         if lengths is not None or batch_first:
             raise ValueError("batch_sizes is for packed rows, which have neither lengths nor a batch in front")
-        of = Lengths.from_packed(x, batch_sizes)
+        if len(shape) != 2:
+            arrays.enter(x, "x")
+            raise ValueError(f"x is a {arrays.describe(x)}; with batch_sizes it must be packed rows (rows, inputs)")
+        of = Lengths.from_packed(x, batch_sizes, name="x")
         packed = (of.steps, len(of.lengths))
     elif len(shape) != 3:
         raise ValueError(f"x is a {arrays.describe(x)}; with lengths it must have three dimensions")
@@ -79,11 +82,13 @@ def in_rows(given: Iterable[Any]) -> Iterator[Any]:
             yield x.contiguous() if hasattr(x, "contiguous") else x
 
 
-def random_of(x: Any, p: float, seed: int, offset: int) -> Any:
-    """What dropout's stream is known by, in words of 32 bits."""
+def random_of(x: Any, layers: int, p: float, seed: int, offset: int) -> Any:
+    """What dropout's stream is known by, in words of 32 bits; None where nothing is dropped."""
     if not 0 <= scalar(p, "dropout") <= 1:
         raise ValueError(f"dropout is {p!r}; a probability lies between 0 and 1")
     seed, offset = word64(seed, "seed"), word64(offset, "offset")
+    if layers == 1 or not scalar(p, "dropout"):
+        return None
     low = 0xFFFFFFFF
     return _beside(x, np.array([seed & low, seed >> 32, offset & low, offset >> 32], np.int64))
 

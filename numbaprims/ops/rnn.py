@@ -9,7 +9,7 @@ from numbaprims.ops._docs import documented
 from numbaprims.ops._rnn_call import in_rows, options_of, random_of, tables_in
 from numbaprims.ops._rnn_pose import Options, backward_of, forward_of
 from numbaprims.ops._rnn_problem import GATES, RnnProblem as RnnProblem
-from numbaprims.ops.primitive import problems, scalar
+from numbaprims.ops.primitive import problems
 from numbaprims.recurrent.lengths import Lengths
 from numbaprims.recurrent.parts import RnnPart
 from numbaprims.recurrent.weights import RnnWeights
@@ -39,8 +39,9 @@ def _call(
     if lengths is not None or batch_sizes is not None:
         tables, packed = tables_in(x, lengths, batch_sizes, batch_first)
         options = options._replace(packed=packed)
-    if scalar(dropout[0], "dropout") and weights.layers > 1:
-        options, random = options._replace(dropout=True), random_of(x, *dropout)
+    if way == "train":
+        random = random_of(x, weights.layers, *dropout)
+        options = options._replace(dropout=random is not None)
     h0, c0, *own = in_rows((h0, c0, *(array for part in weights.parts for array in part)))
     given = (x, h0, c0, tables, random, None, *own)
     numbers = (float(clip),) if clip is not None else (float(dropout[0]),) if options.dropout else ()

@@ -76,8 +76,9 @@ class Lengths:
 
     @classmethod
     def from_packed(
-        cls, data: Any, batch_sizes: Any, sorted_indices: Any = None, unsorted_indices: Any = None
-    ) -> Lengths:
+        cls, data: Any, batch_sizes: Any, sorted_indices: Any = None, unsorted_indices: Any = None, *,
+        name: str = "data",
+    ) -> Lengths:  # fmt: skip
         """The lengths of a packed sequence, given by the four fields of torch's PackedSequence.
 
         Args:
@@ -85,6 +86,7 @@ class Lengths:
             batch_sizes: (T,) positive integers that never grow.
             sorted_indices: (N,), the sequences from the longest to the shortest; None where they are in that order.
             unsorted_indices: (N,), its inverse; found where it is None.
+            name: what errors call the rows.
 
         Raises:
             TypeError: no integers.
@@ -94,7 +96,7 @@ class Lengths:
         if (sizes < 1).any() or (np.diff(sizes) > 0).any():
             raise ValueError(f"batch_sizes is {sizes.tolist()}; they must be positive and never grow")
         if len(data) != sizes.sum():
-            raise ValueError(f"data has {len(data)} rows; batch_sizes say {sizes.sum()}")
+            raise ValueError(f"{name} has {len(data)} rows; batch_sizes say {sizes.sum()}")
         batch = int(sizes[0]) if len(sizes) else 0
         order = np.arange(batch) if sorted_indices is None else _integers(sorted_indices, "sorted_indices")
         if not np.array_equal(np.sort(order), np.arange(batch)):

@@ -66,7 +66,7 @@ def _walk(
         dx = ds @ part.w_ih
         grads["w_ih"] = np.einsum("tnr,tni->ri", ds, x)
     else:
-        dx = ds.reshape(*x.shape[:2], -1, x.shape[2]).sum(2)
+        dx = ds.reshape(*x.shape[:2], ds.shape[2] // x.shape[2], x.shape[2]).sum(2)
     if part.b_ih is not None:
         grads["b_ih"] = ds.sum((0, 1))
     return dx, dh, dc, RnnPart(**grads)

@@ -85,6 +85,12 @@ def test_variants(gpu, rng):
 
 
 @pytest.mark.parametrize(("cell", "after"), DEFINITIONS)
+def test_no_inputs(gpu, rng, cell, after):
+    check(rng, cell, after, inputs=0, layers=2, directions=2, batch=2)
+    check(rng, cell, after, inputs=0, batch_sizes=[3, 1])
+
+
+@pytest.mark.parametrize(("cell", "after"), DEFINITIONS)
 def test_half(gpu, rng, cell, after):
     check(rng, cell, after, np.float16, layers=2, directions=2, batch=2)
 

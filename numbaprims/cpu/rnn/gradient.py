@@ -167,6 +167,8 @@ class Gradient(Network):
                     p.rows, p.hidden, dx.place, source, (self.compute, self.compute), x_row=wide, adds=int(k + d > 0)
                 )  # fmt: skip
             return
+        if not inputs:
+            return
         w = self.wide(layer, d, W_IH)
         kinds = (self.compute, self.compute)
         made = product(self.target, p.rows, inputs, wide, kinds, (wide, 1), (inputs, 1), inputs, adds=d > 0)

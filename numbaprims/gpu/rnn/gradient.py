@@ -196,6 +196,8 @@ class Gradient(Network):
                 source, dtypes = behind(dg, k * p.hidden * self.item), (self.compute, self.compute)
                 self.rows(p.rows, p.hidden, dx.place, source, dtypes, x_row=wide, adds=int(k + d > 0))
             return
+        if not inputs:
+            return
         w = self.wide(layer, d, W_IH, wide, inputs)
         self.steps.append(self.multiply((p.rows, inputs, wide), (wide, 1), (inputs, 1), (dx.place, dg, w), d > 0))
         self.weight(layer, d, W_IH, dg, wide, wide, x, inputs)
