@@ -168,6 +168,21 @@ def test_many_parts_are_added_pairwise(short):
     assert error < 5e-6 and abs(in_order) > 3 * error
 
 
+@pytest.mark.parametrize("op", ["sum", "mean", "norm1", "norm2", "sum_square", "log_sum", "logsumexp", "var"])
+def test_rows_that_vectors_do_not_lie_along(op, rng):
+    """Reversed, with gaps, one element for all of a row, and through any strides: by default and by `naive`."""
+    n = 1 << 22
+    x = rng.random(n, np.float32) + np.float32(0.5)
+    equal = np.broadcast_to(np.float32(0.7), (n,))
+    for given in (x[::-1], x[::4], x, *[equal] * (op != "var"), np.broadcast_to(x[: n >> 8], (256, n >> 8))):
+        values = given.astype(np.float64)
+        want = numbaprims.reduce(values, op)
+        bound = 2.0**-24 * (n / 16384 + 600) * (1.0 if op.startswith("log") else want)
+        for algorithm in ({}, {"reduce": "naive"}):
+            with numbaprims.config(algorithm=algorithm):
+                assert abs(float(numbaprims.reduce(given, op)) - want) <= bound, (op, given.strides, algorithm)
+
+
 @pytest.mark.slow
 def test_three_hundred_million_ones():
     row = np.ones(300_000_000, np.float32)

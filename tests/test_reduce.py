@@ -134,6 +134,30 @@ def test_places_past_what_float32_counts(solver):
     assert numbaprims.reduce(x, "argmax", axis=0) == n - 3
 
 
+@pytest.mark.slow
+@pytest.mark.cpu
+@pytest.mark.parametrize("solver", ["rows", "split"])
+def test_places_in_rows_that_32_bits_do_not_count(solver):
+    """2 GiB of zeros, which read take no memory."""
+    x = np.zeros((1 << 31) + 77, np.uint8)
+    for place in (x.size - 2, 70):
+        x[place] = 1
+        with numbaprims.config(algorithm={"reduce": solver}):
+            assert numbaprims.reduce(x, "argmax") == place
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    ("shape", "whole", "axis"),
+    [((1, 300), (40, 300), None), ((50, 1, 300), (50, 4, 300), (1, 2)), ((40, 1, 64), (40, 8, 64), 0)],
+)
+@pytest.mark.parametrize("op", ["sum", "var", "max"])
+def test_rows_that_stand_for_many_are_read_by_vectors(rng, op, shape, whole, axis):
+    x = np.broadcast_to(rng.random(shape, np.float32), whole)
+    assert numbaprims.explain("reduce", x, op, axis).chosen.solver != "naive"
+    assert_close(numbaprims.reduce(x, op, axis), numbaprims.reduce(x.astype(np.float64), op, axis), k=64)
+
+
 @pytest.mark.parametrize(
     ("words", "error", "match"),
     [

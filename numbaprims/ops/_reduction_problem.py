@@ -125,11 +125,14 @@ def collapse(
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Strides, ...]]:
     """(kept, reduced, strides) of arrays that were broadcast to one shape, reduced over `axes`.
 
-    Dimensions are walked in the order of the memory of array number `lead`; neighbours that every array walks evenly
-    become one.  `ordered`: the reduced ones keep their order, which positions count in.
+    Dimensions are walked in the order of the memory of array number `lead`, those that it is broadcast over right
+    outside of the one whose elements lie side by side; neighbours that every array walks evenly become one.
+    `ordered`: the reduced ones keep their order, which positions count in.
 
     >>> collapse((2, 3, 4, 5), (2, 3), [(60, 20, 5, 1), (3, 1, 0, 0)], 0)
     ((6,), (20,), (((20,), (1,)), ((1,), (0,))))
+    >>> collapse((4, 5), (0, 1), [(1, 0)], 0)
+    ((1,), (5, 4), (((0,), (0, 1)),))
     """
     sizes, steps = [], [([], []) for _ in strides]  # type: ignore[var-annotated]
     for which in (0, 1):
@@ -139,7 +142,7 @@ def collapse(
             if (axis in axes) == bool(which) and shape[axis] != 1
         ]
         if not (which and ordered):
-            dims.sort(key=lambda dim: -abs(dim[1][lead]))
+            dims.sort(key=lambda dim: -(abs(dim[1][lead]) or 1.5))
         merged: list[tuple[int, list[int]]] = []
         for length, step in dims:
             if merged and all(outer == inner * length for outer, inner in zip(merged[-1][1], step, strict=True)):

@@ -34,6 +34,9 @@ from numbaprims.formulas.value import at_most, bits, from_bits, to_float
 
 #: What a value costs, at least, to be computed of several rows at once.
 LOGARITHM = COSTS["log"]
+#: Where one element at a time is taken, chunks have 64: so many are merged by themselves, or errors would grow with a
+#: 64th of the row's length.
+GROUP = 512
 
 
 class Walk(NamedTuple):
@@ -193,13 +196,13 @@ class Emitter(Memory):
         if not self.along:
             found = self.value(node.args[0], p, Place(region.inner, None, {}))
         else:
-            total = self.fixed(0.0, self.vector)
+            total, taken = self.fixed(0.0, self.vector), at_most(region.count, self.v.U * W)
             for u in range(self.v.U):
-                mask = first_lanes_value(b, region.count - u * W, W)
+                mask = first_lanes_value(b, taken - u * W, W)
                 value = self.value(node.args[0], p, Place(region.inner + u * W, mask, {}))
                 total = total + value.new(b.select(mask, value.value, value.like(0.0).value))
             first = self.splat(reduce_value(b, total.value, b.fadd), self.row_vector)
-            found = first / self.count(at_most(region.count, self.v.U * W))
+            found = first / self.count(taken)
         finite = TABLE["less"](TABLE["magnitude"](found), float("inf"))
         return TABLE["select"](finite, found, 0.0)
 
@@ -229,7 +232,17 @@ class Emitter(Memory):
         for each in self.team:
             each.prepare(p)
             start += each.nothing(reductions)
-        _, *values = repeat(self.b, self.plan(CHUNKS), start, one, "chunk")
+
+        def group(state: list[Any]) -> list[Any]:
+            left = at_most(self.plan(CHUNKS) - state[0], GROUP)
+            at, count, *parts = repeat(self.b, left, [state[0], *start[1:]], one, "chunk")
+            return [at, *self.merged(reductions, state[1:], count, parts)]
+
+        if self.v.lanes == "one":
+            groups = (self.plan(CHUNKS) + (GROUP - 1)) // GROUP
+            _, *values = repeat(self.b, groups, start, group, "group")
+        else:
+            _, *values = repeat(self.b, self.plan(CHUNKS), start, one, "chunk")
         size = len(values) // len(self.team)
         for k, each in enumerate(self.team):
             found = self.by_node(reductions, values[k * size + 1 : (k + 1) * size])

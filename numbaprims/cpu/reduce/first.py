@@ -143,7 +143,9 @@ class FirstAlong(First):
         inner = e.plan(INNER)
         e.enter_segment(start // inner)
         i = start if e.v.reduced == 1 else start % inner
-        masks = [first_lanes_value(self.b, inner - i - u * W, W) for u in range(e.v.U)]
+        # a mask is of what 32 bits count, and a row may be longer
+        left = at_most(inner - i, e.v.U * W)
+        masks = [first_lanes_value(self.b, left - u * W, W) for u in range(e.v.U)]
         return [Place(i + u * W, mask, {}) for u, mask in enumerate(masks)]
 
     def _lane(self, places: Sequence[Place], test: Callable[[Value], Value]) -> Value:
