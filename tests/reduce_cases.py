@@ -44,9 +44,14 @@ def softmax(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return e / e.sum(axes, keepdims=True)
 
 
-def log_sum_exp(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+def exp_sum(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     top = x.max(axes, keepdims=True)
-    return top + np.log(np.exp(x - top).sum(axes, keepdims=True))
+    return top, np.exp(x - top).sum(axes, keepdims=True)
+
+
+def log_sum_exp(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    top, total = exp_sum(x, axes)
+    return top + np.log(total)
 
 
 def classes(shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray:
@@ -108,20 +113,21 @@ def defined(name: str, a: dict[str, Any], axes: tuple[int, ...], shape: tuple[in
     if "soft" in name:
         q = (a["target"] * (1 - a["smoothing"]) + a["smoothing"] / n) * weight
         if name.endswith("backward"):
-            return (a["g"] * (np.exp(a["x"] - a["log_sum_exp"]) * total(q) - q),)
+            return (a["g"] * (np.exp(a["x"] - a["top"]) / a["sum"] * total(q) - q),)
         lse = log_sum_exp(a["x"], axes)
-        return -total(q * (a["x"] - lse)), np.ones_like(lse), lse
+        return -total(q * (a["x"] - lse)), np.ones_like(lse), *exp_sum(a["x"], axes)
     counts = a["target"] != a["ignore"]
     hit = (classes(shape, axes) == a["target"]) & counts
     if name.startswith("nll_loss"):
         if name.endswith("backward"):
             return (np.where(hit, -a["g"] * weight, 0.0),)
         return -total(np.where(hit, a["x"] * weight, 0.0)), total(hit * weight)
-    q = (hit * (1 - a["smoothing"]) + a["smoothing"] / n) * weight * counts
+    s = a["smoothing"] if name.endswith("backward") or "smooth" in name else 0.0
+    q = (hit * (1 - s) + s / n) * weight * counts
     if name.endswith("backward"):
-        return (a["g"] * (np.exp(a["x"] - a["log_sum_exp"]) * total(q) - q),)
+        return (a["g"] * (np.exp(a["x"] - a["top"]) / a["sum"] * total(q) - q),)
     lse = log_sum_exp(a["x"], axes)
-    return -total(np.where(q == 0, 0.0, q * (a["x"] - lse))), total(hit * weight), lse
+    return -total(np.where(q == 0, 0.0, q * (a["x"] - lse))), total(hit * weight), *exp_sum(a["x"], axes)
 
 
 # ---------------------------------------------------------------- operands
@@ -145,7 +151,7 @@ def drawn(name: str, shape: tuple[int, ...], axes: tuple[int, ...], rng: np.rand
     if kinds.get("dy") == "one":
         given["dy"] = rng.normal(0, 1, one)
     given["weight"] = rng.uniform(0.5, 2, along)
-    given["log_sum_exp"] = log_sum_exp(x, axes)
+    given["top"], given["sum"] = exp_sum(x, axes)
     n = int(np.prod(along))
     target = rng.integers(0, n, one)
     target.flat[::3] = -100

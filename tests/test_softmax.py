@@ -71,6 +71,26 @@ def test_losses_are_torchs(reduction, shape, soft):
             np.testing.assert_allclose(ours, loss, rtol=1e-12)
 
 
+@pytest.mark.parametrize("device", [None, "reference"])
+@pytest.mark.parametrize(("dtype", "large", "rtol"), [("f4", 1e6, 1e-6), ("f8", 1e15, 1e-14)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.25])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("soft", [False, True])
+def test_large_scores_that_differ_by_units_keep_their_digits(soft, weighted, smoothing, dtype, large, rtol, device):
+    rng = np.random.default_rng(5)
+    x = (large + rng.integers(-4, 5, (6, 11))).astype(dtype)
+    target = (rng.random(x.shape) if soft else rng.integers(0, 11, 6)).astype(dtype if soft else "i8")
+    weight = rng.random(11).astype(dtype) if weighted else None
+    words = {"weight": weight, "label_smoothing": smoothing, "reduction": "sum"}
+    wide = np.float64(x) - large, np.float64(target) if soft else target
+    with numbaprims.config(device=device):
+        loss = numbaprims.softmax_cross_entropy(x, target, **words)
+        dx = numbaprims.softmax_cross_entropy_backward(np.ones((), dtype), x, target, **words)
+    np.testing.assert_allclose(loss, reference.softmax_cross_entropy(*wide, **words), rtol=rtol)
+    expected = reference.softmax_cross_entropy_backward(np.ones(()), *wide, **words)
+    np.testing.assert_allclose(dx, expected, rtol=rtol, atol=rtol)
+
+
 def test_an_impossible_class_costs_nothing_where_nobody_asks_for_it():
     """ONNX and torch: log p of -inf counts only where q is not 0."""
     x = np.array([[0.0, -np.inf, 1.0]])

@@ -275,85 +275,107 @@ _BEHIND = {
 
 # ---------------------------------------------------------------- cross entropy: a row has an element for each class
 
+# A gradient takes the top of a row and the sum of exponentials below it: the logarithm of all of them, one number, has
+# no more digits behind the point than the top, and they are those of the gradient.
+
 
 def _picked(x: Node, target: Node) -> Node:
     """The element of the target's class; 0 where there is no such class."""
     return reduce_sum(select(equals(position(), target), x, 0.0))
 
 
-def _smoothed(loss: Node, even: Node, smoothing: Node) -> Node:
-    """The loss of the target and that of all classes alike, weighted; without smoothing the latter may be infinite."""
-    return select(smoothing > 0.0, mad(even, smoothing, loss * (1.0 - smoothing)), loss)
+def _of_shares(x: Node, top: Node, total: Node, q: Node) -> Node:
+    """The loss of classes that count q each."""
+    return mad(reduce_sum(q), log(total), negative(reduce_sum((x - top) * q)))
 
 
-@formula("x:row target:one smoothing:number ignore:number", "loss:one count:one log_sum_exp:one")
+# Losses of classes take the same numbers, those without smoothing too.
+_HARD = "x:row target:one smoothing:number ignore:number", "loss:one count:one top:one sum:one"
+_HARD_WEIGHTED = "x:row target:one weight:along smoothing:number ignore:number", _HARD[1]
+
+
+@formula(*_HARD)
 def cross_entropy(x: Node, target: Node, smoothing: Node, ignore: Node) -> tuple[Node, ...]:
+    """Without smoothing, which asks for another pass, and for losses that may be infinite."""
     top, total = exp_sum(x)
-    log_total = log(total)
-    loss = log_total - (_picked(x, target) - top)
-    even = log_total - (reduce_mean(x) - top)
     ignored = equals(target, ignore)
-    counts = select(ignored, 0.0, constant(1.0))
-    return select(ignored, 0.0, _smoothed(loss, even, smoothing)), counts, top + log_total
+    loss = log(total) - (_picked(x, target) - top)
+    return select(ignored, 0.0, loss), select(ignored, 0.0, constant(1.0)), top, total
 
 
-@formula("x:row target:one weight:along smoothing:number ignore:number", "loss:one count:one log_sum_exp:one")
+@formula(*_HARD_WEIGHTED)
 def cross_entropy_weighted(x: Node, target: Node, weight: Node, smoothing: Node, ignore: Node) -> tuple[Node, ...]:
-    top, total = exp_sum(x)
-    log_total = log(total)
-    own, every = _picked(weight, target), reduce_sum(weight)
-    loss = own * (log_total - (_picked(x, target) - top))
-    even = mad(every, top + log_total, negative(reduce_sum(x * weight))) / length()
-    ignored = equals(target, ignore)
-    return select(ignored, 0.0, _smoothed(loss, even, smoothing)), select(ignored, 0.0, own), top + log_total
+    loss, _, top, total = cross_entropy(x, target, smoothing, ignore)
+    own = select(equals(target, ignore), 0.0, _picked(weight, target))
+    return own * loss, own, top, total
 
 
-@formula("x:row target:row smoothing:number", "loss:one count:one log_sum_exp:one")
+def _smoothed(found: tuple[Node, ...], even: Node, target: Node, smoothing: Node, ignore: Node) -> tuple[Node, ...]:
+    """The loss of the target and that of all classes alike, weighted."""
+    loss, *more = found
+    return mad(select(equals(target, ignore), 0.0, even), smoothing, loss * (1.0 - smoothing)), *more
+
+
+@formula(*_HARD)
+def cross_entropy_smooth(x: Node, target: Node, smoothing: Node, ignore: Node) -> tuple[Node, ...]:
+    *_, top, total = found = cross_entropy(x, target, smoothing, ignore)
+    return _smoothed(found, log(total) - reduce_mean(x - top), target, smoothing, ignore)
+
+
+@formula(*_HARD_WEIGHTED)
+def cross_entropy_smooth_weighted(
+    x: Node, target: Node, weight: Node, smoothing: Node, ignore: Node
+) -> tuple[Node, ...]:
+    *_, top, total = found = cross_entropy_weighted(x, target, weight, smoothing, ignore)
+    return _smoothed(found, _of_shares(x, top, total, weight) / length(), target, smoothing, ignore)
+
+
+@formula("x:row target:row smoothing:number", "loss:one count:one top:one sum:one")
 def cross_entropy_soft(x: Node, target: Node, smoothing: Node) -> tuple[Node, ...]:
     top, total = exp_sum(x)
-    lse = top + log(total)
     q = mad(target, 1.0 - smoothing, smoothing / length())
-    return mad(reduce_sum(q), lse, negative(reduce_sum(x * q))), constant(1.0), lse
+    return _of_shares(x, top, total, q), constant(1.0), top, total
 
 
-@formula("x:row target:row weight:along smoothing:number", "loss:one count:one log_sum_exp:one")
+@formula("x:row target:row weight:along smoothing:number", "loss:one count:one top:one sum:one")
 def cross_entropy_soft_weighted(x: Node, target: Node, weight: Node, smoothing: Node) -> tuple[Node, ...]:
     top, total = exp_sum(x)
-    lse = top + log(total)
     q = mad(target, 1.0 - smoothing, smoothing / length()) * weight
-    return mad(reduce_sum(q), lse, negative(reduce_sum(x * q))), constant(1.0), lse
+    return _of_shares(x, top, total, q), constant(1.0), top, total
 
 
-@formula("x:row target:one log_sum_exp:one g:one smoothing:number ignore:number", "dx:row")
-def cross_entropy_backward(x: Node, target: Node, lse: Node, g: Node, smoothing: Node, ignore: Node) -> Node:
+@formula("x:row target:one top:one sum:one g:one smoothing:number ignore:number", "dx:row")
+def cross_entropy_backward(
+    x: Node, target: Node, top: Node, total: Node, g: Node, smoothing: Node, ignore: Node
+) -> Node:
     even = smoothing / length()
     wanted = select(equals(position(), target), even + (1.0 - smoothing), even)
-    return (exp_of_negative(x - lse) - wanted) * select(equals(target, ignore), 0.0, g)
+    return mad(exp_of_negative(x - top), reciprocal(total), negative(wanted)) * select(equals(target, ignore), 0.0, g)
 
 
-@formula("x:row target:one log_sum_exp:one g:one weight:along smoothing:number ignore:number", "dx:row")
+@formula("x:row target:one top:one sum:one g:one weight:along smoothing:number ignore:number", "dx:row")
 def cross_entropy_weighted_backward(
-    x: Node, target: Node, lse: Node, g: Node, weight: Node, smoothing: Node, ignore: Node
+    x: Node, target: Node, top: Node, total: Node, g: Node, weight: Node, smoothing: Node, ignore: Node
 ) -> Node:
     even = smoothing / length()
     own = _picked(weight, target) * (1.0 - smoothing)
     wanted = mad(weight, even, select(equals(position(), target), own, 0.0))
     share = mad(reduce_sum(weight), even, own)
-    return mad(exp_of_negative(x - lse), share, negative(wanted)) * select(equals(target, ignore), 0.0, g)
+    return mad(exp_of_negative(x - top), share / total, negative(wanted)) * select(equals(target, ignore), 0.0, g)
 
 
-@formula("x:row target:row log_sum_exp:one g:one smoothing:number", "dx:row")
-def cross_entropy_soft_backward(x: Node, target: Node, lse: Node, g: Node, smoothing: Node) -> Node:
+@formula("x:row target:row top:one sum:one g:one smoothing:number", "dx:row")
+def cross_entropy_soft_backward(x: Node, target: Node, top: Node, total: Node, g: Node, smoothing: Node) -> Node:
     q = mad(target, 1.0 - smoothing, smoothing / length())
-    return mad(exp_of_negative(x - lse), reduce_sum(q), negative(q)) * g
+    return mad(exp_of_negative(x - top), reduce_sum(q) / total, negative(q)) * g
 
 
-@formula("x:row target:row log_sum_exp:one g:one weight:along smoothing:number", "dx:row")
+@formula("x:row target:row top:one sum:one g:one weight:along smoothing:number", "dx:row")
 def cross_entropy_soft_weighted_backward(
-    x: Node, target: Node, lse: Node, g: Node, weight: Node, smoothing: Node
+    x: Node, target: Node, top: Node, total: Node, g: Node, weight: Node, smoothing: Node
 ) -> Node:
     q = mad(target, 1.0 - smoothing, smoothing / length()) * weight
-    return mad(exp_of_negative(x - lse), reduce_sum(q), negative(q)) * g
+    return mad(exp_of_negative(x - top), reduce_sum(q) / total, negative(q)) * g
 
 
 @formula("x:row target:one ignore:number", "loss:one count:one")

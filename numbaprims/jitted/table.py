@@ -81,9 +81,9 @@ def _classes(types: dict[str, Any]) -> list[str]:
     ]
 
 
-def _losses(numbers: Callable[[dict[str, Any]], tuple[str, ...]], conditions: tuple[str, ...]) -> tuple[Row, Row]:
+def _losses(numbers: Callable[[dict[str, Any]], tuple[str, ...]], **more: Any) -> tuple[Row, Row]:
     """A loss and its gradient."""
-    more: dict[str, Any] = {"numbers": numbers, "conditions": conditions, "checks": _classes}
+    more |= {"numbers": numbers, "checks": _classes}
     return Row({"=loss": _loss}, **more), Row({"out": lying_like("x")}, **more)
 
 
@@ -91,8 +91,10 @@ def _momentum(types: dict[str, Any]) -> tuple[str, ...]:
     return ("momentum", "eps") if "running_mean" in types else ("eps",)
 
 
-_cross_entropy, _cross_entropy_backward = _losses(_smoothing, ("1 if 0.0 <= label_smoothing_ <= 1.0 else 0",))
-_nll_loss, _nll_loss_backward = _losses(lambda types: (), ())
+_cross_entropy, _cross_entropy_backward = _losses(
+    _smoothing, special={"label_smoothing": (0.0,)}, conditions=("1 if 0.0 <= label_smoothing_ <= 1.0 else 0",)
+)
+_nll_loss, _nll_loss_backward = _losses(lambda types: ())
 
 
 def _statistic(types: dict[str, Any]) -> str:

@@ -26,8 +26,8 @@ CLASSES = ("i64", "i32")
 
 
 def _rows(given: Given, options: tuple[Any, ...]) -> Pose:
-    """Of "cross_entropy" and "nll_loss": losses, what each counts in a mean, logarithms of sums of exponentials."""
-    name, backward, exact = options
+    """Of "cross_entropy" and "nll_loss": losses, what each counts in a mean, tops, sums of exponentials below them."""
+    name, backward, exact, smooth = options
     x, target, weight = given.storages[:3]
     if x.ndim < 2:
         raise ValueError(f"{given.words(0)}; it must be (N, C), or have further dimensions behind the classes")
@@ -42,47 +42,49 @@ def _rows(given: Given, options: tuple[Any, ...]) -> Pose:
     if weight is not None and (weight.shape != (classes,) or given.dtypes[2] != given.dtypes[0]):
         raise ValueError(f"{given.words(2)} and {given.words(0)}; it must be ({classes},) of x's dtype")
     one, along = (x.shape[0], 1, *x.shape[2:]), (classes, *(1,) * (x.ndim - 2))
-    views = dict.fromkeys(("loss", "count", "log_sum_exp", "g"), one) | {"weight": along}
+    views = dict.fromkeys(("loss", "count", "top", "sum", "g"), one) | {"weight": along}
     if not soft:
         views["target"] = one
     dtype: str = given.dtypes[0]  # type: ignore[assignment]
-    formula = name + ("_soft" if soft else "") + ("_weighted" if weight is not None else "")
+    formula = name + ("_soft" if soft else "_smooth" if smooth else "") + ("_weighted" if weight is not None else "")
     if backward:
-        if given.storages[4].shape not in ((), rows):
-            raise ValueError(f"dy is a {arrays.describe(given.arrays[4])}; the loss has shape {rows}")
-        if given.storages[4].shape == ():
+        if given.storages[5].shape not in ((), rows):
+            raise ValueError(f"dy is a {arrays.describe(given.arrays[5])}; the loss has shape {rows}")
+        if given.storages[5].shape == ():
             views["g"] = (1,) * x.ndim
         formula += "_backward"
         results = [Result(x.shape, dtype, like=0)]
     else:
         sums = DTYPES[dtype].accumulate
-        names = ("loss", "count", "log_sum_exp")[: 2 if name == "nll_loss" else 3]
+        names = ("loss", "count", "top", "sum")[: 2 if name == "nll_loss" else 4]
         # what is summed up afterwards is not rounded before
         results = [Result(rows, dtype if word == "loss" and exact else sums) for word in names]
     return reduction.pose(SoftmaxProblem, given, formula, x.shape, (1,), results, views)
 
 
 def _define_rows(values: Any, options: Any, numbers: Any) -> Any:
-    name, backward, _ = options
+    name, backward, *_ = options
     x, target, weight = values[:3]
     smoothing, ignore = (0.0, *numbers) if name == "nll_loss" else (*numbers, 0.0)[:2]
     factors, counted = reference.targets(x, target, weight, ignore, smoothing)
-    lse = x.max(1, initial=-np.inf) + np.log(np.exp(x - x.max(1, keepdims=True, initial=-np.inf)).sum(1))
-    logs = x - np.expand_dims(lse, 1) if name == "cross_entropy" else x
+    logs = reference.log_softmax(x, 1) if name == "cross_entropy" else x
     if backward:
-        dx = np.where(factors == 0, 0.0, -factors * np.expand_dims(values[4] * np.ones(counted.shape), 1))
+        dx = np.where(factors == 0, 0.0, -factors * np.expand_dims(values[5] * np.ones(counted.shape), 1))
         return dx if name == "nll_loss" else reference.log_softmax_backward(dx, logs, 1)
     loss = reference.rows_of(logs, factors)
-    return (loss, counted) if name == "nll_loss" else (loss, counted, lse)
+    if name == "nll_loss":
+        return loss, counted
+    top = x.max(1, keepdims=True, initial=-np.inf)
+    return loss, counted, top.squeeze(1), np.exp(x - top).sum(1)
 
 
-_INPUTS = ("x", "target", "weight", "log_sum_exp", "g")
+_INPUTS = ("x", "target", "weight", "top", "sum", "g")
 _losses = Primitive(
     "softmax_cross_entropy", _INPUTS[:3], _rows, _define_rows, others=("target", "weight"), required=2
 )  # fmt: skip
 _gradients = Primitive(
     "softmax_cross_entropy_backward", _INPUTS, _rows, _define_rows,
-    others=("target", "weight", "log_sum_exp", "g"), exact=("x",), required=2,
+    others=_INPUTS[1:], exact=("x",), required=2,
 )  # fmt: skip
 
 
@@ -156,6 +158,8 @@ def example(
     if "weight" in dtypes:
         words["weight"] = examples.array((x.shape[1],), problem.dtype, low=0.5)
     name = problem.formula.removesuffix("_backward").removesuffix("_weighted").removesuffix("_soft")
+    if name.endswith("_smooth"):
+        name, words["label_smoothing"] = name.removesuffix("_smooth"), 0.1
     public = {"cross_entropy": "softmax_cross_entropy", "nll_loss": "nll_loss"}[name]
     if not problem.formula.endswith("_backward"):
         return public, (x, target), words
@@ -192,7 +196,7 @@ def forward(
 ) -> tuple[Any, ...]:
     """(loss, and what `backward` needs not compute again) of "cross_entropy" or "nll_loss"."""
     numbers = _check(name, x, target, reduction, ignore_index, label_smoothing)
-    loss, *saved = _losses.run((x, target, weight), (name, False, reduction == "none"), numbers)
+    loss, *saved = _losses.run((x, target, weight), (name, False, reduction == "none", bool(label_smoothing)), numbers)
     if reduction != "none":
         options = (arrays.enter(x, "x")[1],)
         loss = total(loss, *options) if reduction == "sum" else _weighted_mean((loss, saved[0]), options)
@@ -205,18 +209,18 @@ def backward(
 ) -> Any:  # fmt: skip
     """dx; `saved` is what `forward` gave behind the loss."""
     numbers = _check(name, x, target, reduction, ignore_index, label_smoothing)
-    g, lse = dy, None
+    g, of_exponentials = dy, (None, None)
     given = arrays.enter(dy, "dy")[0]
     if out is not None:
         arrays.check_overlap(arrays.enter(out, "out")[0], [(given, "dy", False)])
     if reduction != "none" and given.shape != ():
         raise ValueError(f"dy is a {arrays.describe(dy)}; with reduction={reduction!r} the loss has shape ()")
     if name == "cross_entropy" or reduction == "mean":
-        counted, *more = saved or _losses.run((x, target, weight), (name, False, True), numbers)[1:]
-        lse = more[0] if more else None
+        counted, *more = saved or _losses.run((x, target, weight), (name, False, True, False), numbers)[1:]
+        of_exponentials = more or of_exponentials
         if reduction == "mean":
             g = _mean_backward((dy, counted), (DTYPES[arrays.enter(x, "x")[1]].accumulate,))
-    return _gradients.run((x, target, weight, lse, g), (name, True, True), numbers, out)
+    return _gradients.run((x, target, weight, *of_exponentials, g), (name, True, True, False), numbers, out)
 
 
 # ---------------------------------------------------------------- the public functions

@@ -93,7 +93,7 @@ def _loss(name: str, formula: str, saved: str, composed: Any) -> Any:
     )  # fmt: skip
 
 
-softmax_cross_entropy = _loss("softmax_cross_entropy", "cross_entropy", "count log_sum_exp", _composed_cross_entropy)
+softmax_cross_entropy = _loss("softmax_cross_entropy", "cross_entropy", "count top sum", _composed_cross_entropy)
 nll_loss = _loss("nll_loss", "nll_loss", "count", _composed_nll)
 
 
