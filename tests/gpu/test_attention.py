@@ -146,6 +146,18 @@ def test_gradients_on_tensor_cores(gpu, rng, case):
     assert [run.entry.split("_")[2] for run in gpu.launches] == ["delta", "backward", "backward"]
 
 
+@pytest.mark.parametrize(("dtype", "solver"), [("f32", "rows"), ("f16", "mma")])
+def test_lse_of_any_strides(gpu, rng, dtype, solver):
+    q, k, v, dout = (caller_array(rng.standard_normal((2, 2, n, 64)), dtype) for n in (17, 5, 5, 17))
+    with numbaprims.config(device="cuda", algorithm=f"attention:{solver}"):
+        out, lse = numbaprims.attention_train(q, k, v)
+        apart = np.full((2, 17, 2, 3), np.nan, lse.dtype)[..., 1].swapaxes(1, 2)
+        apart[...] = lse
+        wanted, found = (numbaprims.attention_backward(dout, q, k, v, out, x) for x in (lse, apart))
+    for have, want in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(have, want)
+
+
 TILED = {
     "tails": ((1, 2, 1, 140, 75, 64, 64), "f32"),
     "causal; negative scale": ((1, 2, 1, 75, 150, 64, 64), "f32", "", True, -0.3),

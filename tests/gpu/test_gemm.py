@@ -1,5 +1,7 @@
 """gemm on a GPU without tensor cores: every kernel against the definition, in the emulator with all of its checks."""
 
+import dataclasses
+import gc
 import itertools
 import re
 import tomllib
@@ -23,6 +25,7 @@ from ptx_emulator import DataRace, launch
 import numbaprims
 from numbaprims import arrays
 from numbaprims.dispatch import registry
+from numbaprims.gpu.gemm import SOLVERS
 from numbaprims.gpu.gemm.arguments import batch_of, common_ints
 from numbaprims.gpu.gemm.sizes import TILES
 from numbaprims.gpu.gemm.solvers import Dmma, Dp4a, Naive, SplitK, Tiled
@@ -235,6 +238,38 @@ def test_batches(gpu, solver, k):
         with forced(solver):
             out = numbaprims.gemm(to_device(a), to_device(b), trans_b=True)
         assert_exact(out.to_host(), np.matmul(a.astype(np.float64), b.swapaxes(-1, -2).astype(np.float64)))
+
+
+def test_offsets_outlive_their_launcher(gpu, monkeypatch):
+    """A captured graph has their address, and is launched when the launcher is forgotten."""
+    x, y = (to_device(np.ones(shape, np.float32)) for shape in ((2, 1, 4, 8), (1, 3, 8, 4)))
+    out, freed = to_device(np.zeros((2, 3, 4, 4), np.float32)), []
+    monkeypatch.setattr(gpu, "free", lambda pointer, streams: freed.append(pointer))
+    numbaprims.gemm(x, y, out=out)
+    numbaprims.dispatch.call.forget()
+    gc.collect()
+    assert not freed and (out.to_host() == 8).all()
+
+
+def test_more_blocks_than_a_grid_has(gpu, monkeypatch):
+    monkeypatch.setattr("numbaprims.gpu.gemm.solvers.INT32_MAX", 2)
+    check_exact("naive", "f32", 25, 70, 19, False, True)
+    assert gpu.launches[-1].grid == (2, 1, 1)
+
+
+def test_sizes_of_more_than_32_bits(gpu):
+    """The first block of a product of 2^32 + 1 rows and columns, every element of which it has."""
+    a, b = (to_device(np.arange(size, dtype=np.float32).reshape(shape)) for size, shape in ((8, (8, 1)), (32, (1, 32))))
+    out = to_device(np.full((8, 32), np.nan, np.float32))
+    problem = dataclasses.replace(PROBLEMS["gemm"](a, b, out=out), m=2**32 + 1, n=2**32 + 1)
+    able = [solver for solver in SOLVERS if solver.why_not(problem, H100) is None]
+    assert [solver.name for solver in able] == ["naive"]
+    kernel, grid, values = able[0].bind(problem, H100, {}).program().steps[0]
+    views = [arrays.enter(x, "x")[0] for x in (out, a, b)]
+    *given, _, _, _, terms = values((*views, None, None), (1.0, *[0.0] * 5), {})
+    assert grid == (2**31 - 1, 1, 1) and kernel.kinds[6:9] == ("i64",) * 3
+    gpu.launch(kernel.loaded(gpu), (1, 1, 1), kernel.block, 0, 0, kernel.kinds, (*given, 1, 1, 1, terms))
+    assert_exact(out.to_host(), np.outer(np.arange(8.0), np.arange(32.0)))
 
 
 def test_views_that_begin_anywhere(gpu):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gpu.mutants import hunt
 from helpers import assert_near
+from ptx_emulator import launch
 from reduce_cases import FLOATING, case
 
 from numbaprims.device_views import DeviceView
@@ -13,6 +14,7 @@ from numbaprims.formulas.graph import COSTS
 from numbaprims.formulas.reductions import graph_of
 from numbaprims.gpu.memory import to_device
 from numbaprims.gpu.reduce import SOLVERS, plans
+from numbaprims.gpu.reduce.kernels import Form, make_part
 from numbaprims.gpu.target import H200
 
 SOLVER = {solver.name: solver for solver in SOLVERS}
@@ -105,6 +107,7 @@ FIRST = [
     ("cross_entropy_soft_weighted_backward", "between", "f32", "across"),
     ("cross_entropy_backward", "gaps", "f32", "rows"),
     ("nll_loss_backward", "tails", "f32", "rows"),
+    ("nll_loss_weighted_backward", "tails", "f32", "rows"),
     ("softmax", "side by side", "f32", "across"),
     ("softmax_backward", "side by side, long", "f16", "across"),
     ("batch_norm_train_running", "side by side, long", "f32", "split"),
@@ -224,6 +227,27 @@ def test_far_and_long_rows_are_split_in_64_bits(gpu, short, monkeypatch):
         assert SOLVER["split"].chunks(of.problem) >= of.problem.n / (8 * threads)
         check("split", of)
     assert all("_True_1_0" in launched.entry for launched in gpu.launches)
+
+
+def test_a_last_chunk_that_would_end_beyond_32_bits():
+    """The other chunks are as long as it would be, had the row more elements; x is 1 everywhere."""
+    length, count, most = 1 << 21, 1024, (1 << 31) - (1 << 21) + 5
+    x, result, chunks, states = (np.ones(size, np.float32) for size in (1, 1, 2 * count, 1))
+    kernel = make_part("total|f32,f32", Form(False, 256, 1, 4, False, 1, 1, 0, False), 0)
+    given = (result, x, 0.0, 1, 0, 0, most, 0, 0, 1, most, length, chunks, states)
+    launch(kernel, (1, count), kernel.threads, *given, only=count - 1)
+    assert chunks[2 * count - 2 :].tolist() == [5, 5]  # the sum, and how many elements it is of
+
+
+def test_more_rows_than_blocks():
+    for layout, inner in (("rows", ((3,), (1,))), ("across", ((1,), (1 << 31,)))):
+        problem = case("softmax", (2, 3), (1,), "f32").problem
+        problem = dataclasses.replace(problem, strides=(inner, inner), layout=layout, kept=(1 << 31,), reduced=(3,))
+        able = [solver for solver in SOLVERS if solver.why_not(problem, H200) is None]
+        assert [solver.name for solver in able] == ["split", "naive"][layout == "rows" :]
+        assert all(solver.bind(problem, H200, {}).program.steps for solver in able)
+    problem = dataclasses.replace(problem, kept=(1 << 34,))
+    assert all("no room" in (solver.why_not(problem, H200) or "") for solver in (SOLVER["split"], SOLVER["naive"]))
 
 
 def test_choice():

@@ -102,8 +102,10 @@ def run(
     worst_approximations: bool = False,
     max_shared: int = 227 * 1024,
     together: bool = False,
+    only: int | None = None,
 ) -> Launch:
-    """Run every block of a launch; `together` all at a time, so that they may wait for one another."""
+    """Run every block of a launch, or the one whose number is `only`; `together` all at a time, so that they may wait
+    for one another."""
     blocks, threads = int(np.prod(grid)), int(np.prod(block))
     if not 1 <= threads <= 1024:
         raise ValueError(f"{threads} threads a block; 1 to 1024 are allowed")
@@ -122,6 +124,9 @@ def run(
         program, memory, grid, block, shared, parameters, variables, checks, order, np.random.default_rng(seed), races,
         worst_approximations,
     )  # fmt: skip
+    if only is not None:
+        Batch(launch, only, 1).run()
+        return launch
     at_once = blocks if together else max(1, batch_threads // padded)
     for first in range(0, blocks, at_once):
         Batch(launch, first, min(at_once, blocks - first)).run()
@@ -149,7 +154,7 @@ def launch(
         shared: bytes of dynamic shared memory; a `GpuKernel` knows its own.
         arch: what a `GpuKernel` is compiled for.
         uninitialised: positions of arrays whose contents the kernel must not read before it has written them.
-        options: checks, order, seed, batch_threads, worst_approximations, together: see `run`.
+        options: checks, order, seed, batch_threads, worst_approximations, together, only: see `run`.
 
     Raises:
         EmulatorError: what the kernel did wrong, with block, thread and PTX line.

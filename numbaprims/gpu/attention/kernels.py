@@ -86,11 +86,12 @@ def make_forward(dtype: str, mask: str, wide: int) -> GpuKernel:
     number, kind, lanes = REGISTER[dtype], mask, 32 * wide
 
     @gpu_kernel(
-        "attention_forward", signature(dtype, mask, 4, 5), spec=(dtype, mask, wide), threads=THREADS, registers=128
+        "attention_forward", signature(dtype, mask, 4, 6), spec=(dtype, mask, wide), threads=THREADS, registers=128
     )  # fmt: skip
     def kernel(  # type: ignore[no-untyped-def]
-        out, q, k, v, mask, lse, scale, count, rows, heads, share, keys, flags, sizes, out_s, q_s, k_s, v_s, mask_s
-    ):
+        out, q, k, v, mask, lse, scale, count, rows, heads, share, keys, flags, sizes,
+        out_s, q_s, k_s, v_s, mask_s, lse_s,
+    ):  # fmt: skip
         sums, shares = shared_array((WARPS, lanes), number), shared_array((WARPS, 32), number)
         warp, lane = warp_index(), lane_index()
         width, values = sizes >> 32, sizes & 0xFFFFFFFF
@@ -133,7 +134,7 @@ def make_forward(dtype: str, mask: str, wide: int) -> GpuKernel:
                 if c < values:
                     out[to + c * out_s[3]] = narrow(sums[warp, c] * inverse, dtype)
             if (flags & 2) != 0 and lane == 0:
-                lse[index] = most + log(total)
+                lse[start(lse_s, batch, head, row)] = most + log(total)
 
     return kernel
 
@@ -144,11 +145,11 @@ def make_queries(dtype: str, mask: str, wide: int) -> GpuKernel:
     number, kind, lanes = REGISTER[dtype], mask, 32 * wide
 
     @gpu_kernel(
-        "attention_queries", signature(dtype, mask, 6, 7), spec=(dtype, mask, wide), threads=THREADS, registers=128
+        "attention_queries", signature(dtype, mask, 6, 8), spec=(dtype, mask, wide), threads=THREADS, registers=128
     )  # fmt: skip
     def kernel(  # type: ignore[no-untyped-def]
         dq, dout, q, k, v, out, mask, lse, scale, count, rows, heads, share, keys, flags, sizes,
-        dq_s, dout_s, q_s, k_s, v_s, out_s, mask_s,
+        dq_s, dout_s, q_s, k_s, v_s, out_s, mask_s, lse_s,
     ):  # fmt: skip
         sums, shares = shared_array((WARPS, lanes), number), shared_array((WARPS, 32), number)
         warp, lane = warp_index(), lane_index()
@@ -161,7 +162,7 @@ def make_queries(dtype: str, mask: str, wide: int) -> GpuKernel:
             v0, m0 = start(v_s, batch, group, I64(0)), start(mask_s, batch, head, row)
             d0 = start(dout_s, batch, head, row)
             delta = inner(dout, d0, dout_s[3], out, start(out_s, batch, head, row), out_s[3], values, zero, dtype)
-            base = lse[index]
+            base = lse[start(lse_s, batch, head, row)]
             base = zero if base == never else base
             for i in range(wide):
                 sums[warp, lane + 32 * i] = zero
@@ -200,11 +201,11 @@ def make_keys(dtype: str, mask: str, wide: int) -> GpuKernel:
     number, kind, lanes = REGISTER[dtype], mask, 32 * wide
 
     @gpu_kernel(
-        "attention_keys", signature(dtype, mask, 7, 8), spec=(dtype, mask, wide), threads=THREADS, registers=168
+        "attention_keys", signature(dtype, mask, 7, 9), spec=(dtype, mask, wide), threads=THREADS, registers=168
     )  # fmt: skip
     def kernel(  # type: ignore[no-untyped-def]
         dk, dv, dout, q, k, v, out, mask, lse, scale, count, rows, heads, share, keys, flags, sizes,
-        dk_s, dv_s, dout_s, q_s, k_s, v_s, out_s, mask_s,
+        dk_s, dv_s, dout_s, q_s, k_s, v_s, out_s, mask_s, lse_s,
     ):  # fmt: skip
         of_k, of_v = shared_array((WARPS, lanes), number), shared_array((WARPS, lanes), number)
         shares, errors = shared_array((WARPS, 32), number), shared_array((WARPS, 32), number)
@@ -232,7 +233,7 @@ def make_keys(dtype: str, mask: str, wide: int) -> GpuKernel:
                     row = first + I64(lane)
                     p, x = zero, zero
                     if row < rows:
-                        base = lse[(batch * heads + head) * rows + row]
+                        base = lse[start(lse_s, batch, head, row)]
                         base = zero if base == never else base
                         s = scale * inner(q, q0 + row * q_s[2], q_s[3], k, k0, k_s[3], width, zero, dtype)
                         p = exp(masked(s, mask, m0 + row * mask_s[2], kind, dtype, never) - base)

@@ -54,10 +54,10 @@ def backward_shared(tile: Tile, columns: int) -> int:
 def make_delta(dtype: str, mask: str) -> GpuKernel:
     """A warp for each row: the product of its dout and out, and its lse in the units that `make_power` takes."""
     kind, element, number = mask, types.CPointer(STORAGE[dtype]), types.CPointer(F32)
-    arrays = types.void(number, number, element, element, number, *[I64] * 4, STEPS, STEPS)
+    arrays = types.void(number, number, element, element, number, *[I64] * 4, *[STEPS] * 3)
 
     @gpu_kernel("attention_delta", arrays, spec=(dtype, mask), threads=DELTA_THREADS, registers=64)
-    def attention_delta(units, delta, dout, out, lse, count, rows, heads, values, dout_s, out_s):  # type: ignore[no-untyped-def]
+    def attention_delta(units, delta, dout, out, lse, count, rows, heads, values, dout_s, out_s, lse_s):  # type: ignore[no-untyped-def]
         index = I64(block_index()) * WARPS + I64(warp_index())
         if index < count:
             head = I64(quotient(U64(index), U64(rows)))
@@ -72,7 +72,7 @@ def make_delta(dtype: str, mask: str) -> GpuKernel:
                 c += 32
             total = warp_sum(total)
             if lane_index() == 0:
-                x = lse[index]
+                x = lse[start(lse_s, batch, head, row)]
                 x = F32(0.0) if x == F32(-math.inf) else x
                 units[index] = x if kind == "float" else x * F32(LOG2E)
                 delta[index] = total

@@ -149,7 +149,7 @@ class Mma(Solver):
         tiles = ceil_div(p.width, 16), ceil_div(p.values, 16)
         columns, held = columns_of(max(p.width, p.values)), 4 * (tile.rows // 16) * sum(tiles) <= HELD[p.mask]
         share, queries = p.heads // p.groups, p.batch * p.heads * p.rows
-        deltas = steps_of_all(p, (DOUT, B_OUT))
+        deltas = steps_of_all(p, (DOUT, B_OUT, B_LSE))
 
         def delta_values(arrays: Any, floats: Any, at: Any) -> tuple[Any, ...]:
             given = addresses(arrays, (DOUT, B_OUT, B_LSE))

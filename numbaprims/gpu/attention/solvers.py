@@ -77,7 +77,7 @@ class Rows(Solver):
         sizes = (p.width << 32) + p.values
 
         def one(make: Any, count: int, operands: tuple[int, ...], mask: int, lse: int) -> Any:
-            steps = [each for at in (*operands, mask) for each in steps_of(p, at)]
+            steps = [each for at in (*operands, mask, lse) for each in steps_of(p, at)]
             fixed = (count, p.rows, p.heads, p.heads // p.groups, p.keys, flags, sizes, *steps)
 
             def values(arrays: Any, floats: Any, at: Any) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from numbaprims.dtypes import DTYPES
+from numbaprims.gpu import driver as devices
 from numbaprims.gpu.gemm.arguments import OFFSETS, Batch, batch_of, batch_steps, common_ints, out_vectors
 from numbaprims.gpu.launch import Program
 
@@ -21,6 +22,21 @@ class Pointers(NamedTuple):
 
 ALIGNED = Pointers(0, 0, 0, 0)
 Common = Callable[[tuple[Any, ...], tuple[float, ...]], tuple[Any, ...]]
+_tables: dict[Any, Any] = {}
+"""Offsets of batches on devices, never freed: a CUDA graph holds their addresses, and may outlive the launcher that it
+was captured from."""
+
+
+def _table(problem: Any, batch: Batch, device: int) -> int:
+    """The address of a batch's offsets; 0 if it needs none."""
+    if batch.offsets is None:
+        return 0
+    from numbaprims.gpu.memory import to_device
+
+    key = (devices.current(device), problem.batch_shape, problem.strides.batch)
+    if key not in _tables:
+        _tables.setdefault(key, to_device(batch.offsets, device=device))
+    return int(_tables[key].pointer)
 
 
 def common_values(problem: Any, batch: Batch, flags: int, table: int) -> Common:
@@ -45,22 +61,14 @@ def make_gemm_launcher(problem: Any, make_program: Callable[[Pointers, Common], 
     """
     batch = batch_of(problem)
     known: dict[Any, Callable[..., None]] = {}
-    tables: dict[int, Any] = {}
 
     def program(pointers: Pointers = ALIGNED, table: int = 0) -> Program:
         flags = out_vectors(problem, pointers.out, pointers.c)
         return make_program(pointers, common_values(problem, batch, flags, table))
 
     def make(key: tuple[int, ...]) -> Callable[..., None]:
-        device, pointers = key[0], Pointers(*key[1:])
-        table = 0
-        if batch.offsets is not None:
-            from numbaprims.gpu.memory import to_device
-
-            if device not in tables:
-                tables[device] = to_device(batch.offsets, device=device)
-            table = tables[device].pointer
-        return known.setdefault(key, program(pointers, table).launcher())
+        table = _table(problem, batch, key[0])
+        return known.setdefault(key, program(Pointers(*key[1:]), table).launcher())
 
     def launch(  # type: ignore[no-untyped-def]
         a0, a1=None, a2=None, a3=None, a4=None, a5=None, a6=None, f0=0.0, f1=0.0, f2=0.0, f3=0.0, f4=0.0, f5=0.0

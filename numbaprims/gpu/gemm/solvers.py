@@ -10,7 +10,7 @@ from numbaprims.dtypes import DTYPES
 from numbaprims.gpu import parts
 from numbaprims.gpu.gemm import cost
 from numbaprims.gpu.gemm.activations import compiled_kind
-from numbaprims.gpu.gemm.arguments import ceil_div, fits_int32, round_up, vector_length
+from numbaprims.gpu.gemm.arguments import INT32_MAX, ceil_div, fits_int32, round_up, vector_length
 from numbaprims.gpu.gemm.launching import Common, Pointers, make_gemm_launcher, operand_steps, waste
 from numbaprims.gpu.gemm.loads import way_of, words_of
 from numbaprims.gpu.gemm.naive import COLUMNS, ROWS, make_naive
@@ -227,10 +227,11 @@ class Naive(Solver):
     def bind(self, problem: Any, target: Any, config: Config) -> Launcher:
         kernel = make_naive(problem.a_dtype, problem.b_dtype, problem.out_dtype, compiled_kind(problem.activation.kind))
         row_blocks, column_blocks = ceil_div(problem.m, ROWS), ceil_div(problem.n, COLUMNS)
-        grid = problem.batch * row_blocks * column_blocks
+        blocks = problem.batch * row_blocks * column_blocks
+        grid = min(blocks, INT32_MAX)
 
         def make_form(pointers: Pointers, common: Common) -> Program:
-            own = (row_blocks, column_blocks, parts.TERMS)
+            own = (row_blocks, column_blocks, blocks, parts.TERMS)
             return Program([step(kernel, grid, lambda arrays, floats, _: (*common(arrays, floats), *own))])
 
         return make_gemm_launcher(problem, make_form)

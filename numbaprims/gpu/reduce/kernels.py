@@ -250,14 +250,15 @@ def make_part(key: str, form: Form, p: int) -> GpuKernel:
         wanted, lane, speaks = place()
         row = I(min(wanted, I(rows - 1)))
         chunk = I(block_index_y())
-        last = I(min(n, I((chunk + 1) * length)))
-        end = last if wanted < rows else I(0)
+        begins = I(chunk * length)
+        # not (chunk + 1) * length, which may be beyond 32 bits where n is not
+        end = I(begins + min(length, I(n - begins))) if wanted < rows else I(0)
         here = at_row(key, pointers, kept, steps, row)
         scalars = repeat(number(0.0), several)
         if wanted < rows:
             scalars = scalars_of(key, here, steps, numbers, n, R)
         before = restore_before(key, p, states, types.int64(row), types.int64(rows), R)
-        state = walk(p, before, before, scalars, here, sizes, strides, I(chunk * length + lane), end)
+        state = walk(p, before, before, scalars, here, sizes, strides, I(begins + lane), end)
         if reduced:
             state = merged(p, state, shared, False)
             if speaks and wanted < rows:

@@ -61,9 +61,10 @@ def _loaded(plan: Plan, V: int) -> int:
 
 def _rows_form(problem: Any, plan: Plan, V: int) -> Form:
     """Threads of a row: as few as hold it in registers; a block that walks over it where that is too long."""
-    reads = all(plan.reads(p) for p in range(plan.passes))
+    # weights that the results alone read are not kept, and may be all that there is
+    keeps = all(plan.reads(p) for p in range(-1, plan.passes))
     packs, room = -(-problem.n // V), 0
-    if reads and packs:
+    if keeps and packs:
         room = HELD // (V * len(plan.reads(-1)) * (DTYPES[plan.number].itemsize // 4))
     facts = (len(problem.kept), len(problem.reduced), V, False)
     least = min(32, _power_of_2(packs))
@@ -188,6 +189,12 @@ def _too_far(problem: Any) -> str | None:
     return None
 
 
+def _no_room(problem: Any, form: Form) -> str | None:
+    """Of the kernels of a pass, and of those that combine chunks with a warp for each row."""
+    blocks = -(-problem.rows // min(form.rows, THREADS // 32))
+    return "a grid has no room for its rows" if blocks >= 1 << 31 else None
+
+
 def _seconds(problem: Any, target: Any, form: Form, blocks: int, walks: int) -> float:
     """A launch, and the bytes at the speed that so many blocks reach, of inputs once a walk over a row."""
     plan = plan_of(key_of(problem))
@@ -234,8 +241,6 @@ class _Reduce(Solver):
             return MAPPED
         if problem.layout != self.layout:
             return f"the arrays lie {problem.layout!r}; it takes {self.layout!r}"
-        if -(-problem.rows // 32) >= _LIMIT:
-            return "a grid has no room for its rows"
         return _too_far(problem)
 
 
@@ -282,7 +287,7 @@ class Split(_Reduce):
     def why_not(self, problem: Any, target: Any) -> str | None:
         if _is_map(problem):
             return MAPPED
-        return "a grid has no room for its rows" if -(-problem.rows // 8) >= _LIMIT else None
+        return _no_room(problem, self._form(problem, plan_of(key_of(problem))))
 
     def _form(self, problem: Any, plan: Plan) -> Form:
         wide = _too_far(problem) is not None
@@ -313,12 +318,12 @@ class Split(_Reduce):
 
 
 class Naive(Solver):
-    """A warp for each row, through any strides; refuses nothing."""
+    """A warp for each row, through any strides; refuses more rows than a grid has warps only."""
 
     name = "naive"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        return None
+        return None if _is_map(problem) else _no_room(problem, self._form(problem))
 
     def _form(self, problem: Any) -> Form:
         plan = plan_of(key_of(problem))
