@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from _contextvars import ContextVar, Token  # the C module: `contextvars` only re-exports it
+from _contextvars import ContextVar  # the C module: `contextvars` only re-exports it
 
 from numbaprims.stems import PUBLIC
 
@@ -331,13 +331,17 @@ def stream_address(stream: Any) -> int:
 
 # ----------------------------------------------------------------------------------------------- the levels
 class _Override:
-    """What one context changed, and the record that follows from it and from the process default."""
+    """What one context changed, and the record that follows from it and from the process default.
 
-    __slots__ = ("base", "changes", "merged")
+    `outer` comes back when the block ends; not the `config` keeps it, which several contexts may have entered.
+    """
 
-    def __init__(self, base: Settings, changes: dict[str, Any]) -> None:
+    __slots__ = ("base", "changes", "merged", "outer")
+
+    def __init__(self, base: Settings, changes: dict[str, Any], outer: _Override | None) -> None:
         self.base = base
         self.changes = changes
+        self.outer = outer
         self.merged = Settings({**base.as_dict(), **changes})
 
 
@@ -353,7 +357,7 @@ def current() -> Settings:
     if override is None:
         return _default
     if override.base is not _default:  # the process default changed inside the `with` block
-        override = _Override(_default, override.changes)
+        override = _Override(_default, override.changes, override.outer)
         _override.set(override)
     return override.merged
 
@@ -421,8 +425,9 @@ class config:
     solver_workspace : int or str
         Bytes of scratch memory that a solver may need to be chosen (``"64M"``, ``"unlimited"``).
 
-    An argument that is left out, or None, keeps its value. Blocks nest. ``config.set(...)`` changes the
-    default of the whole process instead, and is what a program that calls from a thread pool wants.
+    An argument that is left out, or None, keeps its value. Blocks nest, and several threads and tasks may be in blocks
+    of one `config`. ``config.set(...)`` changes the default of the whole process instead, and is what a program that
+    calls from a thread pool wants.
 
     Raises
     ------
@@ -437,7 +442,7 @@ class config:
     (1, 'blocked')
     """
 
-    __slots__ = ("_changes", "_tokens")
+    __slots__ = ("_changes",)
 
     set = staticmethod(set_defaults)
 
@@ -471,17 +476,17 @@ class config:
                 "solver_workspace": solver_workspace,
             }
         )
-        self._tokens: list[Token[_Override | None]] = []
 
     def __enter__(self) -> Settings:
         outer = _lookup()
         changes = self._changes if outer is None else {**outer.changes, **self._changes}
-        override = _Override(_default, changes)
-        self._tokens.append(_override.set(override))
+        override = _Override(_default, changes, outer)
+        _override.set(override)
         return override.merged
 
     def __exit__(self, *exception: object) -> None:
-        _override.reset(self._tokens.pop())
+        override = _lookup()
+        _override.set(None if override is None else override.outer)
 
 
 class trial(config):
@@ -491,4 +496,3 @@ class trial(config):
 
     def __init__(self, what: Any) -> None:
         self._changes = {"trial": what}
-        self._tokens = []

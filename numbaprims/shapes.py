@@ -104,6 +104,17 @@ def window_extent(kernel: int, dilation: int) -> int:
     return dilation * (kernel - 1) + 1
 
 
+def sees_nothing(windows: int, length: int, kernel: int, stride: int, dilation: int, before: int) -> bool:
+    """Whether one of so many windows has no element of the input, but those of its padding alone.
+
+    >>> sees_nothing(1, 1, 2, 1, 2, 1), sees_nothing(2, 2, 2, 1, 2, 1)
+    (True, False)
+    """
+    start = np.arange(windows) * stride - before
+    first = start + np.maximum(-(start // dilation), 0) * dilation
+    return bool((first >= np.minimum(start + window_extent(kernel, dilation), length)).any())
+
+
 def resolve_padding(
     padding: object, sizes: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> tuple[tuple[int, int], ...]:

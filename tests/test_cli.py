@@ -81,6 +81,12 @@ def test_explain_names_a_problem_as_find_does(capsys: pytest.CaptureFixture):
     ("bench conv --n 1 --c 4 --h 8 --w 8 --k 4 --r 3 --s 3 --groups -2", "argument --groups: '-2' given"),
     ("explain gemm --m 99999999999999999999 --n 2 --k 2", "argument --m: '99999999999999999999' given"),
     ("bench gemm --time-limit -1", "argument --time-limit: '-1' given, allowed are seconds above 0"),
+    ("bench gemm --threads 1,100000", "argument --threads: '100000' given, allowed are up to"),
+    ("bench gemm --threads x", "argument --threads: 'x' given, allowed are whole numbers from 1"),
+    ("bench gemm --batch 1,0", "argument --batch: '0' given, allowed are whole numbers from 1"),
+    ("reproduce zhang-table2 --threads -1", "argument --threads: '-1' given, allowed are whole numbers from 1"),
+    ("reproduce zhang-table2 --batch 0", "argument --batch: '0' given, allowed are whole numbers from 1"),
+    ("reproduce zhang-table2 --time-limit nan", "argument --time-limit: 'nan' given, allowed are seconds above 0"),
     ("tune gemm --budget nan", "argument --budget: 'nan' given, allowed are seconds above 0"),
     ("tune gemm --jobs 0", "argument --jobs: '0' given, allowed are whole numbers from 1"),
     ("warmup --jobs -3", "argument --jobs: '-3' given, allowed are whole numbers from 1"),
@@ -107,6 +113,24 @@ def test_what_cannot_be_written_is_not_measured(words: str, said: str):
     done = command(*words.split())
     assert done.returncode == 2 and done.stderr.startswith("numbaprims ") and said in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("text", [
+    "[]", "null", "[" * 100_000, '{"schema": 1, "figure": "zhang-table2", "ent', '{"schema": 1, "records": [{}]}',
+    '{"schema": 1, "records": 5, "commit": "", "date": ""}', '{"schema": 1, "figure": "zhang-table2"}',
+    '{"schema": 1, "figure": "zhang-table2", "entries": [{}], "records": [{"threads": 1}]}',
+])  # fmt: skip
+def test_damaged_results_are_named(text: str, tmp_path: Path, capfd: pytest.CaptureFixture):
+    path = tmp_path / "kept.json"
+    path.write_text(text)
+    lines = {"records": f"bench ger --removed= --quick --append --json {path}"}
+    lines["figure"] = f"reproduce zhang-table2 --redraw {path}"
+    for holds, line in lines.items():
+        if "schema" not in text or holds in text:
+            assert cli.main(line.split()) == 2
+            said = capfd.readouterr()
+            assert f"{path}: it is damaged" in said.err and said.out == ""
+    assert path.read_text() == text
 
 
 def test_what_memory_cannot_hold_is_told_in_a_line(capsys: pytest.CaptureFixture):

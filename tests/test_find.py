@@ -95,6 +95,18 @@ def test_it_prints_as_a_table():
     assert page.count("<tr>") == 1 + len(found) and page.count("<td>") == len(found) * len(found.HEADINGS)
 
 
+@pytest.mark.parametrize("mode", ["normal", "fast", "trust_verify"])
+@pytest.mark.parametrize("function, args", [
+    ("gemm", (np.ones((0, 4)), np.ones((4, 4)))), ("max_pool", (np.ones((0, 4, 4, 4), np.float32), 2)),
+])  # fmt: skip
+def test_what_is_empty_takes_no_time(function, args, mode, user):
+    found = numbaprims.find(function, *args, mode=mode)
+    [only] = found
+    assert found.best is only and only.seconds == 0 and not only.measured
+    assert only.note == ("estimate" if mode == "fast" else "not begun: there is nothing to compute")
+    assert only.note.split()[0] in str(found)
+
+
 def test_wrong_arguments():
     problem = problem_of("ger", X, X)
     with pytest.raises(ValueError, match="mode is 'slow'; it must be one of normal, fast, hybrid, trust_verify"):

@@ -4,6 +4,7 @@ import doctest
 import itertools
 import pickle
 import re
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,6 +62,31 @@ def test_residual_block(layout, library):
         )  # fmt: skip
         want = np.maximum(want, 0) + added if front else np.maximum(want + added, 0)
         assert_close(np.asarray(y), want, k=100)
+
+
+@pytest.mark.parametrize("operators", [["clip"], ["leaky_relu", "softmax", "elu"]])
+def test_a_plan_without_arrays_takes_those_of_any_library(operators):
+    torch = pytest.importorskip("torch")
+    x, plan = real(np.random.default_rng(2), 3, 20, 2, 1), FusionPlan((3, 20, 2, 1))
+    for each in operators:
+        plan.softmax(axis=np.int64(1)) if each == "softmax" else plan.activation(each)
+    assert plan.compile()
+    want = x
+    for each in operators:
+        want = numbaprims.softmax(want, axis=1) if each == "softmax" else numbaprims.activation(want, each)
+    for _ in range(4):
+        for given in (torch.from_numpy(x), x):
+            y = plan(given)
+            assert type(y) is type(given)
+            np.testing.assert_array_equal(np.asarray(y), want)
+
+
+def test_bfloat16_is_explained_before_arguments_are_set(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)  # NumPy then has no bfloat16
+    plan = small(dtype="bfloat16")
+    plan.bias(), plan.activation("relu")
+    assert plan.compile() and "1 native call" in plan.explain(phases=True)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

@@ -128,6 +128,8 @@ def test_three_sums_are_two_passes():
     (lambda plan: plan.gemm(None), "gemm (operator 1): weight_shape is None; it must be a sequence of integers"),
     (lambda plan: plan.conv((3, 4, 3.0, 3)), "conv (operator 1): weight_shape is (3, 4, 3.0, 3); it must be made of"),
     (lambda plan: plan.softmax(axis=4), "softmax (operator 1): axis is 4; x (2, 4, 6, 6) has -4 to 3"),
+    (lambda plan: plan.softmax(axis=True), "softmax (operator 1): axis is True; it must be an integer"),
+    (lambda plan: plan.batch_norm(eps="x"), "batch_norm (operator 1): eps is 'x'; it must be a real number"),
     (lambda plan: plan.pool("min", 3), "pool (operator 1): op is 'min'"),
     (lambda plan: plan.pool("max", 3, padding=2), "pool (operator 1): padding is 2; it may be half a window"),
     (lambda plan: plan.pool("max", 7), "pool (operator 1): a window of (7, 7) slides over (6, 6)"),
@@ -151,6 +153,7 @@ WRONG = {
     "a list": (2, {"added": [1.0]}, TypeError, "add (operator 3): added is a list"),
     "no such name": (1, {"bias": np.ones(3, F32)}, TypeError, "batch_norm (operator 2) has no argument 'bias'"),
     "no number": (3, {"negative_slope": "x"}, TypeError, "activation (operator 4): negative_slope is 'x'"),
+    "no real number": (3, {"negative_slope": 1 + 1j}, TypeError, "negative_slope is (1+1j); it must be a real number"),
     "an array for a number": (3, {"negative_slope": np.ones(3)}, TypeError, "negative_slope is array([1., 1., 1.])"),
     "one wrong of two": (1, {"mean": np.ones(3, F32), "var": np.ones(2, F32)}, ValueError, "var is a float32"),
 }  # fmt: skip
@@ -206,6 +209,20 @@ def test_zero_points_that_cannot_be(dtype, zero, error, words):
         plan(x)
     plan.set_args(cast, zero_point=np.int64(3))
     assert plan(x).ravel()[0] == 3 + 72
+
+
+@pytest.mark.parametrize("scale", [None, 1 + 1j])
+def test_scales_that_cannot_be(scale):
+    plan = small(dtype="int8")
+    plan.conv((3, 4, 3, 3)), plan.scale()
+    with pytest.raises(TypeError, match=re.escape(f"cast (operator 3): scale is {scale}; it must be a real number")):
+        plan.set_args(plan.cast("int8"), scale=scale)
+
+
+def test_calls_that_are_no_number():
+    plan, *_ = complete()
+    with pytest.raises(TypeError, match="calls is 'a'; it must be an integer"):
+        plan.compile(calls="a")
 
 
 def test_missing_arguments_are_named():

@@ -5,7 +5,7 @@ import pytest
 
 from numbaprims.nn import init
 from numbaprims.nn.cnn import CNN
-from numbaprims.nn.lstm import LSTM, Piece
+from numbaprims.nn.lstm import LSTM, Piece, pieces
 from numbaprims.nn.mlp import MLP
 from numbaprims.nn.training import train
 
@@ -51,6 +51,29 @@ def test_what_is_no_array_of_rows_is_refused(name):
         for given in (x[0], x[:, :15]):
             with pytest.raises(ValueError, match=r"x is \(.*\); it must be \(rows, 16\)"):
                 call(given)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_images_are_rows(name):
+    x, labels = np.random.default_rng(1).random((3, 4, 4), np.float32), np.arange(3)
+    for count in (1, 3):
+        models = [MODELS[name][0]() for _ in range(2)]
+        losses = [
+            model.train_step(given[:count], labels[:count], 0.1)
+            for model, given in zip(models, (x, x.reshape(3, 16)), strict=True)
+        ]
+        assert losses[0] == losses[1] and (models[0].predict(x) == models[1].predict(x.reshape(3, 16))).all()
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda: LSTM(5, 0), "characters is 5 and hidden 0; both must be 1 or more"),
+    (lambda: LSTM(-1, 4), "characters is -1 and hidden 4"),
+    (lambda: next(pieces(np.arange(9), 0, 3)), "streams is 0 and steps 3; both must be 1 or more"),
+    (lambda: next(pieces(np.arange(9), 2, 0)), "streams is 2 and steps 0"),
+])  # fmt: skip
+def test_sizes_below_one_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
 
 
 @pytest.mark.parametrize("codes, error, words", [

@@ -1,5 +1,6 @@
 """Settings: the environment, the process default, the override of a context."""
 
+import asyncio
 import contextvars
 import copy
 import os
@@ -147,6 +148,31 @@ def test_one_config_may_be_entered_again():
     assert current().threads != 2
     with once:
         assert current().threads == 2
+
+
+def test_contexts_may_share_a_config():
+    once, both, wrong = config(threads=2), threading.Barrier(2), []
+
+    async def task(turns):
+        with once:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            wrong.append(current().threads != 2)
+        wrong.append(current().threads == 2)
+
+    async def tasks():
+        await asyncio.gather(task(1), task(2))
+
+    def thread():
+        with once:
+            both.wait()
+            wrong.append(current().threads != 2)
+        wrong.append(current().threads == 2)
+
+    asyncio.run(tasks())
+    with ThreadPoolExecutor(2) as pool:
+        assert [each.result() for each in [pool.submit(thread) for _ in range(2)]] == [None, None]
+    assert len(wrong) == 8 and not any(wrong)
 
 
 def test_algorithm_of_a_function_is_refused():

@@ -178,6 +178,16 @@ def test_results_and_what_is_added_may_be_slices():
     assert (wide[:, :2] == 7).all() and (wide[:, 5:] == 7).all()
 
 
+def test_columns_that_padding_makes_of_one_may_lie_apart(rng):
+    x = rng.standard_normal((1, 16, 1, 1)).astype(np.float32)
+    wide = np.full((2, 1, 16, 2, 4), 7, np.float32)
+    added, out = wide[..., ::2]
+    added[:] = rng.standard_normal(added.shape)
+    numbaprims.stack(x, [Window("max", (2, 2), (1, 1), (1, 1), (1, 1)), Pointwise("add")], added=[added], out=out)
+    np.testing.assert_array_equal(out, x + added)
+    assert (wide[..., 1::2] == 7).all()
+
+
 def test_elements_alone_may_be_computed_in_place():
     x = np.random.default_rng(10).standard_normal((3, 5, 6, 7)).astype(np.float32)
     want = numbaprims.relu(numbaprims.relu(x) * np.float32(2))
@@ -201,6 +211,13 @@ X = np.zeros((1, 2, 4, 4), np.float32)
         ({"parameters": np.zeros((2, 3), np.float32)}, ValueError, r"these operations take none"),
         ({"operations": [Window("max", (5, 5), (1, 1))]}, ValueError, r"nothing is left"),
         ({"operations": [Window("max", (3, 3), (1, 1), (2, 2))]}, ValueError, r"at most by its half"),
+        ({"operations": [Window("max", (0, 1), (1, 1))]}, ValueError, r"stride and dilation must be at least 1"),
+        ({"operations": [Window("avg", (2, 2), (0, 1))]}, ValueError, r"stride and dilation must be at least 1"),
+        ({"operations": [POOL._replace(dilation=(1, -1))]}, ValueError, r"stride and dilation must be at least 1"),
+        ({"operations": [Window("avg", (1, 2), (1, 1), (0, 2), (0, 2), (1, 5))]}, ValueError, r"would have no element"),
+        ({"operations": [Pointwise("relu", -1)]}, ValueError, r"relu takes numbers=0"),
+        ({"operations": [Pointwise("batch_norm", 2)]}, ValueError, r"batch_norm takes numbers=3"),
+        ({"operations": [Pointwise("glu")]}, ValueError, r"no such operation"),
         ({"operations": [Pointwise("add")]}, ValueError, r"0 arrays are given to be added; these operations add 1"),
         ({"operations": [Pointwise("add")], "added": [X[:, :1]]}, ValueError, r"added\[0\] is a .* it is added where"),
         ({"operations": [POOL], "out": X}, ValueError, r"out .*overlaps x|out shares"),

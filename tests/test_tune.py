@@ -465,6 +465,11 @@ def test_words_are_looked_at_before_problems(words):
         numbaprims.tune([], **words)
 
 
+def test_what_is_no_executor_is_refused_in_words():
+    with pytest.raises(TypeError, match=r"^executor is a int; it must be a concurrent\.futures\.Executor, or None"):
+        numbaprims.tune([ger()], executor=5)
+
+
 @pytest.mark.parametrize("given", ["gemm", ["gemm"], 3, [np.ones(3)]])
 def test_what_is_no_problem_is_refused_in_words(given):
     with pytest.raises(TypeError, match=r"^problems: .* given; tune takes what numbaprims\.explain"):

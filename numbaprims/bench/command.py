@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import os
 import shlex
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from numbaprims.bench import rivals
@@ -19,18 +21,29 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _counts(text: str) -> list[int]:
-    counts = [int(word) for word in _words(text)]
-    if not counts or min(counts) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} given, allowed are whole numbers from 1, as in 1,2")
-    return counts
-
-
 def positive(text: str) -> int:
     """A size of the command line."""
     if not text.isdecimal() or not 1 <= int(text) <= sys.maxsize:
         raise argparse.ArgumentTypeError(f"{text!r} given, allowed are whole numbers from 1, below 2^63")
     return int(text)
+
+
+def threads(text: str) -> int:
+    """A count of threads: libraries end the process where they cannot start as many."""
+    most = 64 * (os.cpu_count() or 1)
+    if positive(text) > most:
+        raise argparse.ArgumentTypeError(f"{text!r} given, allowed are up to {most} threads, 64 for each CPU")
+    return int(text)
+
+
+def _counts(text: str, count: Callable[[str], int] = positive) -> list[int]:
+    if counts := [count(word) for word in _words(text)]:
+        return counts
+    raise argparse.ArgumentTypeError(f"{text!r} given, allowed are whole numbers from 1, as in 1,2")
+
+
+def _thread_counts(text: str) -> list[int]:
+    return _counts(text, threads)
 
 
 def seconds(text: str) -> float:
@@ -57,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SUBJECTS,
         help="a primitive; `call`: overhead of a call; `start`: first call of a process",
     )
-    add("--threads", type=_counts, metavar="1,2", help="thread counts (default: 1 and all)")
+    add("--threads", type=_thread_counts, metavar="1,2", help="thread counts (default: 1 and all)")
     add("--dtype", type=_dtypes, default=["f32"], metavar="f32,f64,bf16,f16,int8", help="default f32")
     add(
         "--shapes",
@@ -177,7 +190,7 @@ def _run_here(args: argparse.Namespace) -> int:
     if args.device != "cpu":
         subject.open_device(args.device)  # or the words why not, before anything else
     document: dict[str, Any] = results.facts(command_line(args), args.removed or [])
-    results.check_paths(results.files(args, document), args.plot)
+    results.check_paths(results.files(args, document), args.plot, append=args.append)
     _print_facts(document)
     failed = subject.run(args, document)
     from numbaprims.bench import table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import json
@@ -11,7 +12,7 @@ import platform
 import re
 import subprocess
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -119,12 +120,13 @@ def _partial(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}")
 
 
-def check_paths(paths: Iterable[Path], plot: str | None) -> None:
+def check_paths(paths: Sequence[Path], plot: str | None, *, append: bool = False) -> None:
     """Ask before anything is measured whether it can be written, and drawn.
 
     Raises:
         OSError: a file cannot be written.
-        ValueError: the plot's ending means nothing, or matplotlib is not installed.
+        ValueError: the plot's ending means nothing, matplotlib is not installed, or a file holds no run that others can
+            be appended to.
     """
     if plot and Path(plot).suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ValueError(f"plot: {plot!r} given, allowed are files that end in .png, .svg or .pdf")
@@ -136,6 +138,9 @@ def check_paths(paths: Iterable[Path], plot: str | None) -> None:
         partial = _partial(path)
         partial.touch()
         partial.unlink()
+    if append:
+        for path in paths:
+            _read_before(path)
 
 
 def files(options: Namespace, document: Mapping[str, Any]) -> list[Path]:
@@ -158,8 +163,7 @@ def keep(options: Namespace, document: dict[str, Any]) -> list[dict[str, Any]]:
     for path in files(options, document):
         whole = document
         if options.append:
-            before = _before.setdefault(path, read(path) if path.exists() else {})
-            whole = merged(before, document)
+            whole = merged(_read_before(path), document)
         rows = targets.summarise(whole["records"])
         save(path, {**whole, "targets": rows})
     return rows
@@ -167,6 +171,15 @@ def keep(options: Namespace, document: dict[str, Any]) -> list[dict[str, Any]]:
 
 # What the files held before this process wrote into them.
 _before: dict[Path, dict[str, Any]] = {}
+
+
+def _read_before(path: Path) -> dict[str, Any]:
+    if path not in _before:
+        document = read(path) if path.exists() else {}
+        with held(path):
+            targets.summarise(merged(document, {"records": []})["records"])
+        _before[path] = document
+    return _before[path]
 
 
 def merged(before: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,11 +197,22 @@ def _key(record: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A run that was saved. ValueError: another schema."""
-    document = json.loads(Path(path).read_text(encoding="utf-8"))
-    if document.get("schema") != SCHEMA:
-        raise ValueError(f"{path}: schema {document.get('schema')!r} given, allowed is {SCHEMA}; run it again")
+    """A run that was saved. ValueError: another schema, or no run at all."""
+    with held(path):
+        document: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        schema = document.get("schema")
+    if schema != SCHEMA:
+        raise ValueError(f"{path}: schema {schema!r} given, allowed is {SCHEMA}; run it again")
     return document
+
+
+@contextlib.contextmanager
+def held(path: str | os.PathLike[str]) -> Iterator[None]:
+    """ValueError, naming the file, where what it holds is not as `save` wrote it."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path}: it is damaged ({error!r}); run it again") from None
 
 
 def _rounded(value: Any) -> Any:

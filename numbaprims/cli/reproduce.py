@@ -10,6 +10,7 @@ from numbaprims.cli import told
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from numbaprims.bench import figures
+    from numbaprims.bench.command import positive, seconds, threads
 
     known = figures.names()
     add = parser.add_argument
@@ -17,9 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("figure", choices=tuple(known), metavar="NAME", help=summary.replace("%", "%%"))
     add("--quick", action="store_true", help="a small part, to see that it works")
     add("--full", action="store_true", help="everything, where a part is measured by default")
-    add("--threads", type=int, default=1, metavar="N", help="threads of every library (default 1)")
-    add("--batch", type=int, default=1, metavar="N", help="images of a layer (default 1)")
-    add("--time-limit", type=float, metavar="S", help="seconds for each measurement (default 10)")
+    add("--threads", type=threads, default=1, metavar="N", help="threads of every library (default 1)")
+    add("--batch", type=positive, default=1, metavar="N", help="images of a layer (default 1)")
+    add("--time-limit", type=seconds, metavar="S", help="seconds for each measurement (default 10)")
     add("--json", metavar="FILE", help="write what was measured, step by step")
     add("--save", metavar="DIR", help="write DIR/<machine>/figures/NAME.json, as in benchmarks/results")
     add("--plot", metavar="FILE", help="draw it (.png, .svg, .pdf); needs matplotlib")
@@ -51,6 +52,8 @@ def _run(arguments: argparse.Namespace) -> int:
         document = results.read(arguments.redraw)
         if document.get("figure") != arguments.figure:
             raise ValueError(f"redraw: {arguments.redraw} holds {document.get('figure')!r}, not {arguments.figure}")
+        with results.held(arguments.redraw):
+            figure.lines(document)
     else:
         rivals.keep_memory()
         document = {**results.facts(_command(arguments), arguments.removed or []), "figure": arguments.figure}

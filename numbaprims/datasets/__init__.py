@@ -10,6 +10,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+#: What `np.load` raises where a file is cut off, changed, encrypted, or packed in a way that is not known here.
+_DAMAGED = (ValueError, EOFError, OSError, RuntimeError, BadZipFile, zlib.error)
+
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
     """Load the 1,797 handwritten digits of the UCI repository, 8 x 8 pixels (see DIGITS.md for their origin).
@@ -78,7 +81,7 @@ def load_mnist(path: str | PathLike[str]) -> tuple[np.ndarray, np.ndarray, np.nd
     with file:
         try:
             data = np.load(file)
-        except (ValueError, EOFError, BadZipFile) as error:
+        except _DAMAGED as error:
             raise ValueError(f"{path} is not an .npz file ({error})") from error
         if not isinstance(data, np.lib.npyio.NpzFile):
             raise ValueError(f"{path} is not an .npz file but a single {data.dtype} array {data.shape}")
@@ -95,7 +98,7 @@ def load_mnist(path: str | PathLike[str]) -> tuple[np.ndarray, np.ndarray, np.nd
 def _images_and_labels(data: np.lib.npyio.NpzFile, part: str, path: object) -> tuple[np.ndarray, np.ndarray]:
     try:
         x, y = data[f"x_{part}"], data[f"y_{part}"]
-    except (ValueError, EOFError, BadZipFile, zlib.error) as error:
+    except _DAMAGED as error:
         raise ValueError(f"{path}: x_{part} or y_{part} cannot be read ({error})") from error
     if x.dtype != np.uint8 or x.ndim not in (2, 3) or not len(x):
         raise ValueError(f"{path}: x_{part} is {x.dtype} {x.shape}; it must be uint8 (count, height, width)")

@@ -96,7 +96,7 @@ class Findings(list[Finding]):
             (
                 f.algorithm,
                 "" if math.isinf(f.seconds) else seconds_text(f.seconds),
-                "" if math.isinf(f.seconds) else f"{flops / f.seconds / 1e9:.3g}",
+                f"{flops / f.seconds / 1e9:.3g}" if 0 < f.seconds < math.inf else "",
                 str(f.workspace),
                 "" if f.error is None else f"{f.error:.1e}",
                 ", ".join(f"{name}={value}" for name, value in f.config.items()),
@@ -292,6 +292,9 @@ def time_items(
                 call = examples.example_call(problem.stem, problem).on(device)  # in place: the operands are used up
             try:
                 launch, result = capture(problem, device, call, solver, config)
+                if launch is None:
+                    notes[number] = "not begun: there is nothing to compute"
+                    continue
                 if checked is not None:  # now: repeated launches change what is computed in place
                     errors[number], why = checked(solver, result, device)
                     if why is not None:
@@ -326,8 +329,9 @@ def time_items(
 
 def capture(
     problem: Problem, device: str, call: examples.Call, solver: Solver, config: Config
-) -> tuple[Callable[[], Any], Any]:
-    """Make the call with one solver; give its launch, to be repeated, and the call's result.
+) -> tuple[Callable[[], Any] | None, Any]:
+    """Make the call with one solver; give its launch, to be repeated, and the call's result. What is empty may have no
+    launch.
 
     Raises:
         RuntimeError: the call did not pose the problem.
@@ -336,7 +340,7 @@ def capture(
     place = "cpu" if registry.split(device)[0] == "cpu" else "auto"
     with settings.config(device=place, algorithm="", verbose=0), settings.trial(trial):
         result = call()
-    if trial.call is None:
+    if trial.call is None and not problem.empty:
         raise RuntimeError(f"the example call of {problem.stem} poses another problem than {problem}")
     return trial.call, result
 

@@ -59,6 +59,12 @@ def share_cpus(workers: int) -> None:
 # ---------------------------------------------------------------- over an executor
 
 
+def check_executor(executor: Any) -> None:
+    """TypeError for what is no executor."""
+    if not isinstance(executor, concurrent.futures.Executor):
+        raise TypeError(f"executor is a {type(executor).__name__}; it must be a concurrent.futures.Executor, or None")
+
+
 def over_batches(
     plan: Callable[[Any], Any],
     batches: Iterable[Any],
@@ -70,8 +76,7 @@ def over_batches(
         raise ValueError(f"workers is {workers!r}; it must be a whole number from 1, or None")
     if executor is None:
         return map(plan, batches)
-    if not isinstance(executor, concurrent.futures.Executor):
-        raise TypeError(f"executor is a {type(executor).__name__}; it must be a concurrent.futures.Executor, or None")
+    check_executor(executor)
     size = getattr(executor, "_max_workers", None) if workers is None else workers
     ahead = AHEAD if size is None else 2 * size
     now = settings.current()

@@ -22,6 +22,7 @@ from numbaprims.dispatch import choose as _choose, examples, find as _find, peak
 from numbaprims.dispatch.explain import seconds_text
 from numbaprims.dispatch.launchers import forget
 from numbaprims.dispatch.problem import Problem
+from numbaprims.dispatch.scaling import check_executor
 from numbaprims.tuning import database, records
 from numbaprims.tuning.search import Batch, Option, Walk
 from numbaprims.tuning.timing import Schedule
@@ -102,6 +103,7 @@ def tune(
         An outcome for each problem: solver, config, seconds, seconds of what the estimates choose.
 
     Raises:
+        TypeError: what is no problem, or no executor.
         ValueError: an unknown sampler or device, a budget below 0.
         KeyboardInterrupt: passed on, after what was found so far has been kept; the next run goes on from there.
         Exception: whatever a job raised; the other problems have come to their end then.
@@ -124,6 +126,8 @@ def tune(
             )
     if budget is not None and not (isinstance(budget, numbers.Real) and budget >= 0):
         raise ValueError(f"budget is {budget!r}; it must be a number of seconds, at least 0")
+    if executor is not None:
+        check_executor(executor)
     place = device or registry.device_of(arrays.NUMPY)
     Walk((), sampler=sampler), registry.split(place)  # which refuse what is none, before anything is timed
     own = database.user()

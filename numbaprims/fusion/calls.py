@@ -221,8 +221,8 @@ class QuantizedCall(Call):
         bias = next((given[each]["bias"] for each in self.of("bias")), None)
         first = self.first
         by, to = given[first], given[cast]
-        zero = _zero_point(cast, to.get("zero_point", 0))
-        zeros = by.get("x_zero_point", 0), by.get("weight_zero_point", 0), zero
+        zero = _zero_point(cast, to.get("zero_point") or 0)
+        zeros = by.get("x_zero_point") or 0, by.get("weight_zero_point") or 0, zero
         run = conv_quantized.requantized(
             (self.x.dtype, "i8"), library, by["weight"], first.weight_shape[0], (1.0, scale, to["scale"]), zeros, bias,
             first.window, first.algorithm,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from numbaprims.fusion import metadata, miopen, operators as of
 from numbaprims.fusion.calls import Arguments, Call, Run, filled
 from numbaprims.fusion.joined import JoinedCalls
 from numbaprims.fusion.operators import Operator, Tensor, tensor_of
+from numbaprims.ops import examples
+from numbaprims.ops.primitive import integer
 from numbaprims.ops.product import asked_for
 
 
@@ -194,6 +197,7 @@ class FusionPlan:
         Raises:
             ValueError: with `strict`, where there is none.
         """
+        calls = None if calls is None else integer(calls, "calls")
         found = metadata.search(self.operators, calls, self._alone())
         self._forget()
         self._most, self.reason = calls, found if isinstance(found, str) else ""
@@ -295,23 +299,35 @@ class FusionPlan:
         has = self._arguments.get(operator, {})
         return [name for name, argument in operator.arguments.items() if argument.needed and name not in has]
 
-    def _bind(self) -> _Bound:
+    def _bind(self, library: arrays.Library = arrays.NUMPY) -> _Bound:
+        """`library` is that of x."""
         with self._lock:
-            bound, arguments, library = self._bound, self._arguments, self._library
+            bound, arguments, own = self._bound, self._arguments, self._library
         if bound is None:
             given = {operator: arguments.get(operator, {}) for operator in self.operators}
             for operator in given:
                 if missing := self._missing(operator):
                     raise ValueError(f"{operator.label}: {', '.join(missing)} not set; call set_args")
-            with np.errstate(all="ignore"):  # a negative variance gives NaN, as everywhere
-                runs = tuple(call.bind(given, library or arrays.NUMPY) for call in self._calls)
-            bound = _Bound(runs, given, _live(given), self._join(runs, given))
+            runs = self._runs(given)
+            bound = _Bound(runs(own or library), given, _live(given), self._join(runs, given, own))
             with self._lock:
                 if self._arguments is arguments:
                     self._bound = bound
         return bound
 
-    def _join(self, runs: tuple[Run, ...], given: Arguments) -> JoinedCalls:
+    def _runs(self, given: Arguments) -> Callable[[arrays.Library], tuple[Run, ...]]:
+        """The calls with arguments, by the library of what they bring along."""
+
+        @functools.cache
+        def runs(library: arrays.Library) -> tuple[Run, ...]:
+            with np.errstate(all="ignore"):  # a negative variance gives NaN, as everywhere
+                return tuple(call.bind(given, library) for call in self._calls)
+
+        return runs
+
+    def _join(
+        self, runs: Callable[[arrays.Library], tuple[Run, ...]], given: Arguments, library: arrays.Library | None
+    ) -> JoinedCalls:
         names = [[name for name, argument in operator.arguments.items() if argument.live] for operator in given]
 
         def apart(x: Any, out: Any, live: Sequence[Any]) -> Any:
@@ -319,9 +335,10 @@ class FusionPlan:
             now = {
                 operator: {name: next(arrays_of) for name in its} for operator, its in zip(given, names, strict=True)
             }
-            return self._apart(runs, now, x, out)
+            # where no argument is an array, x may be of any library
+            return self._apart(runs(library or arrays.enter(x, "x")[2]), now, x, out)
 
-        return JoinedCalls(apart, later=len(runs) == 1)
+        return JoinedCalls(apart, later=len(self._calls) == 1)
 
     # ---------------------------------------------------------------- run
 
@@ -354,7 +371,7 @@ class FusionPlan:
         target = None
         if out is not None:
             target = arrays.check_out(out, self.result.shape, self.result.dtype, library=library)
-        bound = self._bind()
+        bound = self._bind(library)
         return bound.joined(x, (storage, dtype, library), out, target, bound.live)
 
     def _apart(self, runs: Sequence[Run], arguments: Arguments, x: Any, out: Any) -> Any:
@@ -384,7 +401,9 @@ class FusionPlan:
         a run on the CPU does."""
         if self._path is None:
             return self.reason or "not compiled"
-        path, library, alone = self._path, self._library or arrays.NUMPY, self._alone()
+        path, alone = self._path, self._alone()
+        # before an array is set, one whose arrays may have the plan's dtype, as those of NumPy alone may not
+        library = self._library or arrays.enter(examples.array((0,), self._x.dtype), "x")[2]
         found = []
         for call in self._calls:
             problem = call.problem(self._arguments, library)
@@ -427,7 +446,7 @@ class FusionPlan:
     def _program(self, library: arrays.Library) -> Any:
         """What a run on an x in C order does; arguments that are not set are ones."""
         given = filled(self.operators, self._arguments, library)
-        joined = self._join(tuple(call.bind(given, library) for call in self._calls), given)
+        joined = self._join(self._runs(given), given, library)
         x = library.empty(*self._x[:2])[0]
         kind = joined.made([arrays.enter(each, "x") for each in (x, *_live(given))])
         return "none" if kind.launch is None else kind.launch.program

@@ -17,6 +17,7 @@ from numbaprims.dtypes import DTYPES, LONG_NAMES
 from numbaprims.ops._conv_pose import Window as ConvWindow, geometry, hashable
 from numbaprims.ops.activation_kinds import KINDS, resolve
 from numbaprims.ops.epilogue import Activation as Fused, make_activation
+from numbaprims.ops.primitive import integer, scalar
 from numbaprims.reference.convert import to_float64
 from numbaprims.shapes import channels_last, per_dimension, resolve_padding, sizes_of
 from numbaprims.stacks.operations import Window
@@ -68,8 +69,10 @@ class Argument(NamedTuple):
     def check(self, name: str, value: Any) -> tuple[Any, arrays.Library | None]:
         """The plan's own copy of a value, and its library; TypeError or ValueError for what cannot be one."""
         if not self.dtypes:
-            if isinstance(value, (bool, str)) or np.ndim(value):
+            if isinstance(value, bool) or np.ndim(value):
                 raise TypeError(f"{name} is {value!r}; it must be a number")
+            if value is not None or self.needed:  # None is the default of one that need not be set
+                scalar(value, name)
             return value, None
         storage, dtype, library = arrays.enter(value, name)
         if dtype not in self.dtypes:
@@ -178,9 +181,9 @@ class Softmax(Operator):
 
     def __init__(self, place: int, x: Tensor, axis: int) -> None:
         super().__init__(place, x)
-        if not isinstance(axis, int) or not -len(x.shape) <= axis < len(x.shape):
+        self.axis = integer(axis, "axis")
+        if not -len(x.shape) <= self.axis < len(x.shape):
             raise ValueError(f"axis is {axis!r}; x {x.shape} has {-len(x.shape)} to {len(x.shape) - 1}")
-        self.axis = axis
 
 
 class Bias(Operator):
@@ -228,7 +231,7 @@ class Normalisation(Operator):
         super().__init__(place, x)
         shape = _statistics(x, mode)
         self.mode, self.training, self.fold = mode, bool(training), bool(fold)
-        self.eps, self.momentum = float(eps), float(momentum)
+        self.eps, self.momentum = scalar(eps, "eps"), scalar(momentum, "momentum")
         given = Argument(shape, x.parameters)
         names = ("scale", "shift") if training else ("scale", "shift", "mean", "var")
         self.arguments = dict.fromkeys(names, given)

@@ -35,7 +35,7 @@ def pieces(text: np.ndarray, streams: int, steps: int) -> Iterator[Piece]:
         steps: characters of each; the last piece may have fewer.
 
     Raises:
-        ValueError: a text that has not a step for each stream.
+        ValueError: no streams or steps, or a text that has not a step for each stream.
 
     Example:
         >>> first, second = pieces(np.arange(11), 2, 3)
@@ -44,6 +44,8 @@ def pieces(text: np.ndarray, streams: int, steps: int) -> Iterator[Piece]:
         >>> second.x.T.tolist()
         [[3, 4], [8, 9]]
     """
+    if streams < 1 or steps < 1:
+        raise ValueError(f"streams is {streams} and steps {steps}; both must be 1 or more")
     length = (len(text) - 1) // streams
     if length < 1:
         raise ValueError(f"the text has {len(text)} characters; {streams} streams need {streams + 1}")
@@ -61,6 +63,9 @@ class LSTM:
         seed: of the initial weights, uniform in +-1/sqrt(hidden), as in torch.
         dtype: np.float32 or np.float64.
 
+    Raises:
+        ValueError: characters or hidden below 1.
+
     Example:
         >>> model = LSTM(5, 8, seed=1)
         >>> loss, state = model.train_step(Piece(np.ones((3, 2), int), np.ones((3, 2), int)), 0.1)
@@ -73,6 +78,8 @@ class LSTM:
     """
 
     def __init__(self, characters: int, hidden: int, *, seed: int = 0, dtype: type[np.floating] = np.float32) -> None:
+        if characters < 1 or hidden < 1:
+            raise ValueError(f"characters is {characters} and hidden {hidden}; both must be 1 or more")
         rng, bound, gates = np.random.default_rng(seed), hidden**-0.5, 4 * hidden
         shapes = (gates, characters), (gates, hidden), (gates,), (gates,), (characters, hidden), (characters,)
         #: w_ih, w_hh, b_ih and b_hh of the LSTM, weight and bias of the dense layer: torch's, in its order

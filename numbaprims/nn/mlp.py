@@ -111,9 +111,9 @@ class MLP:
         return self._buffers[batch]
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Give the most likely class of each row of x (rows, pixels), as int64 (rows,)."""
+        """Give the most likely class of each row of x (rows, pixels), or each image, as int64 (rows,)."""
         check_samples(x, self.sizes[0])
-        return self.predict_here(self.put(x))
+        return self.predict_here(self.put(x).reshape(len(x), self.sizes[0]))
 
     def predict_here(self, y: Any) -> np.ndarray:
         """The same of rows that are where the model is."""
@@ -127,7 +127,7 @@ class MLP:
         """Take one step of gradient descent on a batch; give the loss before it.
 
         Args:
-            x: (batch, pixels).
+            x: (batch, pixels), or images of as many pixels.
             labels: (batch,) integers.
             rate: the learning rate; W -= rate * dloss/dW.
 
@@ -137,7 +137,7 @@ class MLP:
         """
         check_rows(x, labels)
         check_samples(x, self.sizes[0])
-        x = self.put(x)
+        x = self.put(x).reshape(len(x), self.sizes[0])
         return self._step_of_one(x, labels, rate) if len(labels) == 1 else self.step_of_batch(x, labels, rate)
 
     def step_of_batch(self, x: Any, labels: np.ndarray, rate: float, dx: Any = None) -> float:

@@ -20,6 +20,7 @@ from numbaprims.shapes import (
     output_size,
     per_dimension,
     resolve_padding,
+    sees_nothing,
     window_extent,
 )
 
@@ -75,9 +76,7 @@ def _windows(size: Numbers, said: tuple[Any, ...]) -> dict[str, Any]:
         if number < 1:
             raise ValueError(f"windows span {extent} elements of dimension {d}, which has {length} and {sum(pad)} more")
         number -= int((number - 1) * s >= length + pad[0])
-        start = np.arange(number) * s - pad[0]
-        first = start + np.maximum(-(start // step), 0) * step
-        if (first >= np.minimum(start + extent, length)).any():
+        if sees_nothing(number, length, k, s, step, pad[0]):
             raise ValueError(f"padding is {padding!r}, dilation {dilation}; a window would have no element")
         outs.append(number)
     if not (math.isfinite(p) and p > 0):

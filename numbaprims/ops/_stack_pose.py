@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 
 from numbaprims.dtypes import DTYPES, LONG_NAMES
 from numbaprims.ops._stack_problem import StackProblem
-from numbaprims.ops.activation_kinds import KINDS, SPECIAL
+from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.ops.primitive import Given
-from numbaprims.shapes import channels_last, element_strides
+from numbaprims.shapes import channels_last, element_strides, sees_nothing
 from numbaprims.stacks.operations import NUMBERS, WINDOWS, Operation, Size, Window, parse, steps_of
 
-#: Element-wise operations.
-_POINTWISE = {*NUMBERS, *KINDS, *SPECIAL}
+#: Element-wise operations -> the parameters of a channel.
+_POINTWISE = {
+    **NUMBERS,
+    **{kind: sum(name != "approximate" for name in KINDS[kind].parameters) for kind in KINDS if kind != "glu"},
+    "gelu_tanh": 0, "softplus_1": 0, "power_2": 2,
+}  # fmt: skip
 #: Arrays that a stack may add.
 MOST_ADDED = 4
 INPUTS = ("x", "parameters", *(f"added[{k}]" for k in range(MOST_ADDED)))
@@ -117,9 +122,13 @@ class Images:
             if not isinstance(each, Window):
                 if each.kind not in _POINTWISE:
                     raise ValueError(f"operations hold {each}; there is no such operation and no such activation")
+                if each.numbers != _POINTWISE[each.kind]:
+                    raise ValueError(f"operations hold {each}; {each.kind} takes numbers={_POINTWISE[each.kind]}")
                 continue
             if each.op not in WINDOWS:
                 raise ValueError(f"operations hold {each}; a window is one of {', '.join(WINDOWS)}")
+            if min(*each.kernel, *each.stride, *each.dilation) < 1:
+                raise ValueError(f"operations hold {each}; kernel, stride and dilation must be at least 1")
             before, self.out = self.out, each.out_size(self.out)
             pads = zip((*each.before, *each.after), (*each.extents, *each.extents), strict=True)
             if any(not 0 <= pad <= extent // 2 for pad, extent in pads):
@@ -128,6 +137,9 @@ class Images:
                 )
             if min(self.out) < 1 and min(self.size) > 0:
                 raise ValueError(f"a window of {each.kernel} slides over {before}; nothing is left")
+            along = zip(self.out, before, each.kernel, each.stride, each.dilation, each.before, strict=True)
+            if each.op != "depthwise" and any(starmap(sees_nothing, along)):
+                raise ValueError(f"operations hold {each}; over {before} a window would have no element")
 
     def _check_parameters(self, given: Given, at: int, parameters: Any) -> None:
         numbers = sum(each.numbers for each in self.operations)

@@ -77,7 +77,8 @@ def stack(
 
     Raises:
         TypeError: integers, parameters of another dtype, mixed libraries.
-        ValueError: arrays of another shape, no operations or more than one kernel takes, windows that leave nothing.
+        ValueError: arrays of another shape, no operations or more than one kernel takes, a window whose kernel, stride
+            or dilation is below 1 or that leaves nothing, other numbers than an operation has.
 
     Example:
         >>> import numpy as np, numbaprims

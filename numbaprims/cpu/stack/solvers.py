@@ -54,7 +54,8 @@ class Planes(_Stack):
     name = "planes"
 
     def why_not(self, problem: Any, target: Any) -> str | None:
-        if any(steps[3] != 1 and problem.size[1] > 1 for steps in images(problem)):
+        widest = max(w for _, w in problem.sizes)  # not that of x: padding may make a row of one pixel
+        if widest > 1 and any(steps[3] != 1 for steps in images(problem)):
             return "the rows of an image are not contiguous"
         windows_ = [step.window for step in problem.parsed if step.window is not None]
         taken = not problem.backward and any(
