@@ -9,16 +9,20 @@ import numbaprims
 from fuzzing.calls import Call, Draw, Operand
 
 
-def _call(draw: Draw, stem: str, function: str, args: tuple[Any, ...], kwargs: dict[str, Any], k: int) -> Call:
+def _call(
+    draw: Draw, stem: str, function: str, args: tuple[Any, ...], kwargs: dict[str, Any], k: int,
+    given: Any = lambda args, kwargs: (args, kwargs),
+) -> Call:  # fmt: skip
     """The call, its first result and what checks that, by the definition of the drawn values."""
 
     def wide(x: Any) -> Any:
-        return (
-            x.values.astype(np.float64) if isinstance(x, Operand) and x.dtype in PRECISION else getattr(x, "storage", x)
-        )
+        if isinstance(x, Operand) and x.dtype in PRECISION:
+            return np.asarray(x.values, np.float64)
+        return getattr(x, "storage", x)
 
+    wides, words = given(tuple(map(wide, args)), {name: wide(x) for name, x in kwargs.items()})
     with numbaprims.config(device="reference"):
-        found = getattr(numbaprims, function)(*map(wide, args), **{name: wide(x) for name, x in kwargs.items()})
+        found = getattr(numbaprims, function)(*wides, **words)
     first = next(x for x in args if isinstance(x, Operand))
     expected = found[0] if isinstance(found, tuple) else found
     largest = max((float(np.abs(wide(x)).max(initial=0)) for x in args if isinstance(x, Operand)), default=0.0)
@@ -27,7 +31,7 @@ def _call(draw: Draw, stem: str, function: str, args: tuple[Any, ...], kwargs: d
     def check(solver: str, storage: np.ndarray) -> None:
         assert_close(storage, expected, k=k, dtype=first.dtype, max_abs=scale, vacuous=True)
 
-    return Call(stem, function, args, kwargs, draw.result(expected.shape, first.dtype), check)
+    return Call(stem, function, args, kwargs, draw.result(expected.shape, first.dtype), check, given=given)
 
 
 def _real(draw: Draw, shape: tuple[int, ...], dtype: str) -> Operand:
@@ -156,13 +160,13 @@ def norm(draw: Draw) -> Call:
 def pooling(draw: Draw) -> Call:
     dtype, rank = draw.dtype(), int(draw.one((1, 2, 2, 2, 3)))
     op, layout = str(draw.one(("max", "avg", "lp"))), str(draw.one(("NCHW", "NHWC")))
-    size = [int(draw.rng.integers(1, 9)) for _ in range(rank)]
-    size[-1] = draw.size(dtype, 1) + 1
+    size = [int(draw.rng.integers(1, 60 if draw.chance(2) else 9)) for _ in range(rank)]
+    size[-1] = draw.size(dtype, 1)
     n, c = int(draw.one((1, 2))), draw.size(dtype, 1) if layout == "NHWC" else int(draw.one((1, 2, 3)))
     shape = (n, *size, c) if layout == "NHWC" else (n, c, *size)
     kernel = tuple(int(draw.rng.integers(1, min(length, 5) + 1)) for length in size)
     words: dict[str, Any] = {
-        "stride": tuple(int(draw.rng.integers(1, 4)) for _ in size), "layout": layout,
+        "stride": tuple(int(draw.rng.integers(1, 9 if draw.chance(6) else 4)) for _ in size), "layout": layout,
         "padding": tuple(int(draw.rng.integers(0, k // 2 + 1)) for k in kernel), "ceil_mode": draw.chance(3),
     }  # fmt: skip
     if op == "avg":
