@@ -224,3 +224,10 @@ def test_onnxruntime(case, kind):
     if kind == "u8":  # onnxruntime has ConvInteger for uint8 only
         theirs = run("ConvInteger", "int32", {"w": w, "x_zero": zero})
         np.testing.assert_array_equal(numbaprims.conv_integer(x, w, x_zero_point=zero, **window), theirs)
+
+
+def test_no_filters():
+    x, w, none = np.zeros((1, 2, 3), np.uint8), np.zeros((0, 2, 1), np.int8), np.zeros(0, np.int8)
+    assert numbaprims.conv_integer(x, w, weight_zero_point=none).shape == (1, 0, 3)
+    y = numbaprims.qlinear_conv(x, 0.5, 0, w, none.astype(np.float32), none, 0.5, np.uint8(0))
+    assert y.shape == (1, 0, 3)

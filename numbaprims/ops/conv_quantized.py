@@ -209,7 +209,7 @@ def _integers(given: Any, name: str, length: int, dtype: str) -> np.ndarray:
     if values.dtype.kind not in "iu":
         raise TypeError(f"{name} is {given!r}; a zero point is an integer")
     low, high = _LIMITS[dtype]
-    if values.min() < low or values.max() > high:
+    if ((values < low) | (values > high)).any():
         raise ValueError(
             f"{name} is {given!r}; it must lie in {low} ... {high}, the range of {arrays.LONG_NAMES[dtype]}"
         )

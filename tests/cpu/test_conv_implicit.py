@@ -2,12 +2,15 @@
 
 import ctypes
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
+from fuzzing.guard import memory
 from hypothesis import given, strategies as st
 
 import numbaprims
+from numbaprims import workspace
 from numbaprims.cpu import target
 from numbaprims.cpu.conv.im2col.solver import Im2col
 from numbaprims.cpu.conv.implicit.blocks import axis
@@ -341,3 +344,20 @@ def test_data_gradient_with_a_stride_has_a_pass_for_each_phase():
     assert sorted(layout.table[:, PASS.slot("window")]) == [0, 0, 1, 2]
     far = POSES["conv_backward_data"](dy, w, (1, 4, 543, 541), stride=60)
     assert ImplicitGemm().why_not(far, cpu) == "a stride of (1, 60, 60) makes 3600 products of it"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mprotect of Linux")
+@pytest.mark.parametrize(
+    ("x", "w", "padding"), [((1, 2, 19, 7), (1, 2, 61, 101), (30, 50)), ((2, 3, 13, 1), (2, 3, 25, 25), 12)]
+)
+def test_lanes_that_are_no_pixels_read_nothing(rng, monkeypatch, x, w, padding):
+    """Of few pixels and large windows, with a page that may not be touched behind the scratch memory."""
+    monkeypatch.setattr(workspace, "_allocate", lambda nbytes: memory(nbytes, at_end=True, align=64)[0])
+    workspace.release()
+    x, w = integers(rng, *x), integers(rng, *w)
+    found = []
+    for solver in ("implicit_gemm", "naive"):
+        with numbaprims.config(algorithm={"conv": solver}):
+            found.append(numbaprims.conv(x, w, padding=padding))
+    workspace.release()
+    np.testing.assert_array_equal(*found)

@@ -44,7 +44,7 @@ def _case(draw: Draw, dtype: str) -> Case | None:
         groups = max(draw.size(dtype), 1)
     group_c = 1 if depthwise else draw.size(dtype, 0 if draw.chance(20) else 1)
     k = groups * (one() if depthwise else draw.size(dtype, 0 if draw.chance(20) else 1))
-    kernel = tuple(draw.one((1, 2, 3, 3, 4, 5, 6, 7)) for _ in range(rank))
+    kernel = tuple(draw.one((1, 2, 3, 3, 4, 5, 6, 7, *((19, 30) if few() else ()))) for _ in range(rank))
     sizes = tuple(1 if draw.chance(6) else draw.size(dtype, 0 if draw.chance(20) else 1) for _ in range(rank))
     stride = tuple(draw.one((1, 1, 2, 3, taps + 1)) for taps in kernel)
     dilation = (1,) * rank if not draw.chance(3) else tuple(draw.one((1, 2, 3)) for _ in range(rank))

@@ -152,12 +152,13 @@ def make_gather(acc: str, NV: int, W: int) -> RangeKernel:
         for v in range(0, min(args.pixels, NR), W):
             runs = 0
             lane = 0
-            while lane < W:
+            live = min(W, args.pixels - v)
+            while lane < live:
                 place = ((n * args.planes + o) * args.rows + p) * args.columns + q
                 store_word(lane_of, runs, lane)
                 store_word(place_of, runs, place - lane)
                 runs += 1
-                count = min(args.block_q - q, W - lane)
+                count = min(args.block_q - q, live - lane)
                 for i in range(lane, lane + count):
                     store_scalar(index, i, place + i - lane)
                 lane += count
@@ -173,6 +174,8 @@ def make_gather(acc: str, NV: int, W: int) -> RangeKernel:
                             n += 1
             target = advance(args.panel, v)
             first = load_word(place_of, 0)
+            for i in range(live, W):  # what lies where further pixels would is not there
+                store_scalar(index, i, first)
             if runs == 1:
                 for c in range(args.channels):
                     source = advance(args.staged, c * args.channel_step + first)
