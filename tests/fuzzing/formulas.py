@@ -164,7 +164,8 @@ def pooling(draw: Draw) -> Call:
     size[-1] = draw.size(dtype, 1)
     n, c = int(draw.one((1, 2))), draw.size(dtype, 1) if layout == "NHWC" else int(draw.one((1, 2, 3)))
     shape = (n, *size, c) if layout == "NHWC" else (n, c, *size)
-    kernel = tuple(int(draw.rng.integers(1, min(length, 5) + 1)) for length in size)
+    most = 12 if draw.chance(4) else 5
+    kernel = tuple(int(draw.rng.integers(1, min(length, most) + 1)) for length in size)
     words: dict[str, Any] = {
         "stride": tuple(int(draw.rng.integers(1, 9 if draw.chance(6) else 4)) for _ in size), "layout": layout,
         "padding": tuple(int(draw.rng.integers(0, k // 2 + 1)) for k in kernel), "ceil_mode": draw.chance(3),

@@ -12,8 +12,9 @@ from numbaprims.stacks.operations import NUMBERS, Operation, Pointwise, Window
 
 
 def stack(draw: Draw) -> Call:
-    """One to five operations over images of any width, often narrow and high."""
-    dtype, layout = draw.dtype(), str(draw.one(("NCHW", "NHWC")))
+    """One to five operations over images of any width, often narrow and high; or the gradient, of what does not choose
+    by what rounding leaves."""
+    back, dtype, layout = draw.chance(3), draw.dtype(), str(draw.one(("NCHW", "NHWC")))
     n, c = int(draw.one((1, 2))), draw.size(dtype, 1) if layout == "NHWC" else int(draw.one((1, 2, 3)))
     size = int(draw.rng.integers(1, 40 if draw.chance(2) else 9)), draw.size(dtype, 1)
 
@@ -22,7 +23,7 @@ def stack(draw: Draw) -> Call:
 
     x, operations, numbers, added, taps = image(size), list[Operation](), list[np.ndarray](), list[Any](), 1
     for _ in range(int(draw.rng.integers(1, 6))):
-        kind = str(draw.one(("max", "avg", "depthwise", "relu", "sigmoid", *NUMBERS)))
+        kind = str(draw.one(("avg", "depthwise", "sigmoid", *NUMBERS, *(() if back else ("max", "relu")))))
         if kind in ("max", "avg", "depthwise"):
             each: Operation = _window(draw, kind, size)
             assert isinstance(each, Window)
@@ -38,6 +39,10 @@ def stack(draw: Draw) -> Call:
     acc = dtype if dtype in ("f32", "f64") else "f32"
     parameters = draw.operand(np.stack(numbers, 1), acc) if numbers else None
     args = (x, operations, parameters, *added)
+    if back:
+        args, words = (image(size), *args), {"layout": layout, "of_parameters": (), "of_added": ()}
+        given = lambda a, k: (a[:4], k | {"added": list(a[4:])})  # noqa: E731
+        return _call(draw, "stack", "stack_backward", args, words, 256 * taps, given)
     words = {"layout": layout, "limit": int(draw.one((0, 0, 3000, -1))), "most": int(draw.one((0, 0, 1, 2)))}
     return _call(draw, "stack", "stack", args, words, 64 * taps, lambda a, k: (a[:3], k | {"added": list(a[3:])}))
 
