@@ -26,9 +26,11 @@ def test_integers_are_exact_and_wrap(rng, exclusive, reverse, dtype):
     for shape, axis in (((3, 37), 1), ((5, 70, 19), 1), ((2, 20011), -1), ((0, 3), 1), ((3, 0), 1), ((9000,), 0)):
         x = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype)
         for given in (x, x[..., ::-1], np.asfortranarray(x)):
-            found = numbaprims.cumsum(given, axis, **words)
-            np.testing.assert_array_equal(found, expected(given, axis, **words))
-            assert found.dtype == dtype
+            for device in ("cpu", "reference"):
+                with numbaprims.config(device=device):
+                    found = numbaprims.cumsum(given, axis, **words)
+                np.testing.assert_array_equal(found, expected(given, axis, **words))
+                assert found.dtype == dtype
 
 
 def test_halves_are_summed_in_float32():

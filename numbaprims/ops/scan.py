@@ -47,14 +47,27 @@ def _pose(function: str, given: Given, options: tuple[Any, ...]) -> Pose:
     return Pose((Result(x.shape, dtype, like=0),), problem)
 
 
-def _of(function: str) -> Primitive:
-    def define(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
-        return reference.scan(function, values[0], *options)
+class _Scan(Primitive):
+    """Integers are defined in their own arithmetic, which wraps around."""
 
-    return Primitive(function, ("x",), functools.partial(_pose, function), define, dtypes=_DTYPES, exact=("x",))
+    def __init__(self, function: str) -> None:
+        def define(values: Any, options: tuple[Any, ...], numbers: Any) -> Any:
+            return reference.scan(function, values[0], *options)
+
+        super().__init__(
+            function, ("x",), functools.partial(_pose, function), define, dtypes=_DTYPES, exact=("x",)
+        )  # fmt: skip
+
+    def _define(
+        self, storages: list[Any], kinds: list[Any], made: list[Any], pose: Pose, options: Any, numbers: Any
+    ) -> None:
+        if made[0].size and kinds[0][0] in ("i32", "i64"):
+            made[0][...] = reference.scan(self.name, storages[0], *options)
+        else:
+            super()._define(storages, kinds, made, pose, options, numbers)
 
 
-_cumsum, _cumprod = _of("cumsum"), _of("cumprod")
+_cumsum, _cumprod = _Scan("cumsum"), _Scan("cumprod")
 
 
 def cumsum(x: Any, axis: int = -1, *, exclusive: bool = False, reverse: bool = False, out: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Cumulative sums by their definition, in float64."""
+"""Cumulative sums by their definition, in float64; of integers in 64 bits."""
 
 from __future__ import annotations
 
