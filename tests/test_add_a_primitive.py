@@ -1,6 +1,11 @@
 """docs/add-a-primitive.md, followed: its code makes a primitive that works as the package's own do."""
 
+import ast
+import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -17,30 +22,37 @@ from numbaprims.dispatch.explain import problem_of
 from numbaprims.formulas.reductions import FORMULAS
 from numbaprims.tuning import records
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "add-a-primitive.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs" / "add-a-primitive.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", PAGE, re.S))
+USE = re.search(r"```python\n(import numpy as np\nimport numbaprims\n.*?)```", PAGE, re.S)[1]
+LINES = dict(re.findall(r"^\| `([A-Z]+)` \| `(.*?)` \|$", PAGE, re.M))  # of tables, by their names
 
 pytestmark = pytest.mark.cpu
 
 
 @pytest.fixture
 def unit(monkeypatch):
-    """The module that the page's blocks make, as if they stood in the files that they name."""
-    formula, tables, ops, use, *_ = BLOCKS
+    """The page's blocks and lines, as if they stood in the files that they name."""
+    formula = FILES["numbaprims/formulas/reductions.py"]
     exec(compile(formula, "formula", "exec"), {"__name__": "numbaprims.formulas.reductions"})
-    exec(compile(tables, "stems", "exec"), {})
-    module = types.ModuleType("numbaprims.ops.unit")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for name in ("PUBLIC", "ENGINES"):
+        stem, value = next(iter(ast.literal_eval(f"{{{LINES[name]}}}").items()))
+        monkeypatch.setitem(getattr(stems, name), stem, value)
+    for part in ("reference", "ops"):
+        module = types.ModuleType(f"numbaprims.{part}.unit")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setattr(sys.modules[f"numbaprims.{part}"], "unit", module, raising=False)
+        exec(compile(FILES[f"numbaprims/{part}/unit.py"], module.__name__, "exec"), vars(module))
     monkeypatch.setitem(numbaprims._LAZY, "unit_rows", "ops.unit")
-    exec(compile(ops, "ops/unit.py", "exec"), vars(module))
-    yield use
+    yield
     vars(numbaprims).pop("unit_rows", None)
-    del stems.PUBLIC["unit"], stems.ENGINES["unit"], FORMULAS["unit_rows"]
+    del FORMULAS["unit_rows"]
 
 
 def test_the_page_makes_a_primitive(unit, tmp_path, monkeypatch):
     with numbaprims.config(database=str(tmp_path / "database")):
-        exec(compile(unit, "use", "exec"), {})
+        exec(compile(USE, "use", "exec"), {})
     rng = np.random.default_rng(0)
     for dtype, tolerance in ((np.float32, 1e-6), (np.float64, 1e-14), (np.float16, 1e-3)):
         for x in (rng.standard_normal((7, 300)).astype(dtype), rng.standard_normal((300, 7)).astype(dtype).T):
@@ -59,11 +71,29 @@ def test_the_page_makes_a_primitive(unit, tmp_path, monkeypatch):
 def test_its_gradient_in_torch_and_its_benchmark(unit):
     torch = pytest.importorskip("torch")
     front, bench = {}, {}
-    exec(compile(BLOCKS[4], "frontends/torch/unit.py", "exec"), front)
+    exec(compile(FILES["numbaprims/frontends/torch/unit.py"], "frontends/torch/unit.py", "exec"), front)
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(front["unit_rows"], (x,)) and torch.autograd.gradgradcheck(front["unit_rows"], (x,))
-    exec(compile(BLOCKS[5], "bench/stems/unit.py", "exec"), bench)
+    exec(compile(FILES["numbaprims/bench/stems/unit.py"], "bench/stems/unit.py", "exec"), bench)
     case = Case("unit", "given", (("m", 33), ("n", 77)), "f32", (("kind", "rows"),))
     work = bench["workload"](case, 1)
     assert set(work.contenders) == {OURS, "torch"} and runner.check_contenders(work) == {} and work.solver() == "rows"
     assert work.bytes == 2 * 4 * 33 * 77
+
+
+def test_its_command_measures_it(tmp_path):
+    """In a copy of the package, whose files the page's blocks and lines are written to."""
+    shutil.copytree(ROOT / "numbaprims", tmp_path / "numbaprims")
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text((path.read_text() if path.exists() else "") + text)
+    for name, line in LINES.items():
+        path = tmp_path / "numbaprims" / ("bench/table.py" if name == "RIVALS" else "stems.py")
+        path.write_text(re.sub(rf"^({name}\b.*= \{{)$", rf"\1{line}", path.read_text(), flags=re.M))
+    words = [sys.executable, "-m", "numbaprims", "bench", "unit", "--quick", "--threads", "1", "--time-limit", "0.01"]
+    env = dict(os.environ, PYTHONPATH=str(tmp_path))
+    done = subprocess.run([*words, "--json", "unit.json"], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = json.loads((tmp_path / "unit.json").read_text())["records"]
+    assert record["solver"] == "rows" and "error" not in record and record["label"] in done.stdout

@@ -1,5 +1,7 @@
 """The pictures of a run, and the headlines of the README: what stands where."""
 
+import re
+import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -109,3 +111,6 @@ def test_the_tables_in_the_docs_are_those_of_the_results():
     pages = [path for path in written if "generated:bench" in path.read_text()]
     assert ROOT / "docs" / "benchmarks.md" in pages
     assert report.main(["--check", *map(str, pages), "--results", str(ROOT / "benchmarks" / "results")]) == 0
+    recipe = re.search(r"report --write ((?:.*\\\n)*.*)", (ROOT / "benchmarks" / "README.md").read_text())[1]
+    told = subprocess.run(["bash", "-c", f"echo {recipe}"], capture_output=True, text=True).stdout.split()
+    assert sorted(told) == sorted(str(page.relative_to(ROOT)) for page in pages)

@@ -1,6 +1,8 @@
 """README.md is true: its links lead somewhere, and its Python runs and prints what it says."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,42 @@ def test_njit_example_runs():
     for _ in range(100):
         state = state + 0.01 * np.tanh(state)
     np.testing.assert_allclose(scope["end"], state, rtol=1e-12)
+
+
+PROGRAM = """
+weights = nbp.RnnWeights.from_arrays("rnn_relu", np.ones((2, 3)), np.ones((2, 2)))
+bytes_ = np.ones((8, 6), np.int8)
+plans = (
+    nbp.gemm.plan(w, activation="relu"), nbp.conv.plan(images.shape, filters, padding=1),
+    nbp.gemm_integer.plan(bytes_), nbp.qlinear_gemm.plan(0.1, 0, bytes_, 0.1, 0.1, np.int8(0)),
+    nbp.lstm.plan(weights), nbp.gru.plan(weights), nbp.rnn.plan(weights, clip=3.0),
+)
+for plan in plans:
+    for result in plan.map([x]):
+        result.shape
+plans[0](x, out=h).shape
+nbp.conv.find(images, filters, padding=1, check=True).best.seconds
+print(nbp.explain(nbp.conv, images, filters), nbp.find(nbp.gemm, x, w).best)
+nbp.gemm(x, w, alpa=2.0)  # wrong
+nbp.lstm(x)  # wrong
+nbp.gemm.plan(w, activaton="relu")  # wrong
+nbp.linear.plan(w)  # wrong
+nbp.gemmm(x)  # wrong
+"""
+
+
+def test_types_are_checked_as_they_are(tmp_path: Path):
+    """README's examples, and a program with an error in each line that says so."""
+    pytest.importorskip("mypy")
+    numpy, *others = [python_of(section(heading)) for heading in ("From NumPy", "From torch")]
+    programs = {"from_numpy": numpy, "program": numpy + PROGRAM, "others": "\n".join(others)}
+    for name, text in programs.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    wrong = {k for k, line in enumerate(programs["program"].splitlines(), 1) if line.endswith("# wrong")}
+    words = ["-m", "mypy", "--no-error-summary", "--cache-dir", tmp_path / "cache", *tmp_path.glob("*.py")]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+    found = {(name, int(line)) for name, line in re.findall(r"(\w+)\.py:(\d+): error", done.stdout)}
+    assert found == {("program", line) for line in wrong}, done.stdout + done.stderr
 
 
 def test_test_command_is_marked():

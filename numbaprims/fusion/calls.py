@@ -162,7 +162,7 @@ class ProductCall(Call):
 
     def plan(self, weight: Any, **words: Any) -> Any:
         """A function of x and `out`, by a weight that is prepared once."""
-        return products.gemm.plan(weight, **words)  # type: ignore[attr-defined]
+        return products.gemm.plan(weight, **words)
 
     def plain(self, weight: Any, **words: Any) -> Any:
         """A function of x, what is added and `out`."""
@@ -203,7 +203,7 @@ class ConvCall(ProductCall):
     def plan(self, weight: Any, **words: Any) -> Any:
         if "out_dtype" in words:
             return self.plain(weight, **words)
-        return convs.conv.plan(self.x.shape, weight, **words)  # type: ignore[attr-defined]
+        return convs.conv.plan(self.x.shape, weight, **words)
 
     def plain(self, weight: Any, **words: Any) -> Any:
         return functools.partial(convs.conv, weight=weight, **words)

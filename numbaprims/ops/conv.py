@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from numbaprims.ops._conv_example import example
 from numbaprims.ops._conv_pose import BIAS, DATA, FORWARD, TRANSPOSED, WEIGHT, hashable
 from numbaprims.ops.epilogue import fused
+from numbaprims.ops.plans import P, Planned, Q, R, T, with_plan
 from numbaprims.ops.primitive import problems
 from numbaprims.ops.product import factors
 from numbaprims.shapes import items_of
 
+if TYPE_CHECKING:
+    from numbaprims.dispatch.find import Findings
+    from numbaprims.ops.conv_plan import plan as _plan
+else:
 
+    def _plan(x_shape: Sequence[int], weight: Any, **arguments: Any) -> Any:
+        from numbaprims.ops import conv_plan
+
+        return conv_plan.plan(x_shape, weight, **arguments)
+
+
+def _find(x: Any, weight: Any, *args: Any, **arguments: Any) -> Findings:
+    """``numbaprims.find("conv", x, weight, ...)``."""
+    from numbaprims.dispatch.find import find
+
+    return find("conv", x, weight, *args, **arguments)
+
+
+class _Found(Planned[P, R, Q, T]):
+    find: Callable[..., Findings]
+
+
+def _with_find(function: Planned[P, R, Q, T]) -> _Found[P, R, Q, T]:
+    found = cast(_Found[P, R, Q, T], function)
+    found.find = _find
+    return found
+
+
+@_with_find
+@with_plan(_plan)
 def conv(
     x: Any,
     weight: Any,
@@ -339,20 +369,3 @@ PROBLEMS = problems(
     conv_transpose_backward_weight,
 )  # fmt: skip
 EXAMPLES = {"conv": example}
-
-
-def _plan(x_shape: Sequence[int], weight: Any, **arguments: Any) -> Any:
-    from numbaprims.ops import conv_plan
-
-    return conv_plan.plan(x_shape, weight, **arguments)
-
-
-def _find(x: Any, weight: Any, *args: Any, **arguments: Any) -> Any:
-    """``numbaprims.find("conv", x, weight, ...)``."""
-    from numbaprims.dispatch.find import find
-
-    return find("conv", x, weight, *args, **arguments)
-
-
-conv.plan = _plan  # type: ignore[attr-defined]
-conv.find = _find  # type: ignore[attr-defined]

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numbaprims.ops._gemm_pose import GEMM, LINEAR
 from numbaprims.ops._gemm_problem import example_call
 from numbaprims.ops.epilogue import fused
+from numbaprims.ops.plans import with_plan
 from numbaprims.ops.primitive import problems
 from numbaprims.ops.product import factors
 
 _run = GEMM.run
 
+if TYPE_CHECKING:
+    from numbaprims.ops.gemm_plan import plan as _plan
+else:
 
+    def _plan(b: Any, **arguments: Any) -> Any:
+        from numbaprims.ops import gemm_plan
+
+        return gemm_plan.plan(b, **arguments)
+
+
+@with_plan(_plan)
 def gemm(
     a: Any,
     b: Any,
@@ -106,12 +117,3 @@ def linear(x: Any, weight: Any, bias: Any = None, *, activation: Any = None, out
 
 PROBLEMS = problems(gemm, linear)
 EXAMPLES = {"gemm": example_call}
-
-
-def _plan(b: Any, **arguments: Any) -> Any:
-    from numbaprims.ops import gemm_plan
-
-    return gemm_plan.plan(b, **arguments)
-
-
-gemm.plan = _plan  # type: ignore[attr-defined]

@@ -27,6 +27,7 @@ from numbaprims.ops._quantize_given import (
 from numbaprims.ops._reduction_problem import mapped
 from numbaprims.ops.gemm import gemm
 from numbaprims.ops.gemm_plan import GemmPlan
+from numbaprims.ops.plans import with_plan
 from numbaprims.ops.primitive import Given, Pose, Primitive, Result, problems, scalar
 from numbaprims.ops.tensor import binary
 from numbaprims.reference import quantize as reference
@@ -141,6 +142,12 @@ def _sums(x: Any, axis: int) -> Any:
     return _integer_sum.run((x,), (len(x.shape) + axis,))
 
 
+def _integer_plan(b: Any, a_zero_point: Any = None, *, bias: Any = None) -> QuantizedPlan:
+    """Pack B once: ``plan(a)`` is then ``gemm_integer(a, b, a_zero_point, bias=bias)``."""
+    return QuantizedPlan(b, a_zero_point, bias, ())
+
+
+@with_plan(_integer_plan)
 def gemm_integer(
     a: Any, b: Any, a_zero_point: Any = None, b_zero_point: Any = None, *, bias: Any = None, out: Any = None
 ) -> Any:
@@ -207,6 +214,14 @@ def _multiply(a: Any, b: Any, a_zero_point: Any, b_zero_point: Any, bias: Any, o
     return _requantize((sums, factors), options, numbers, out) if ending else sums
 
 
+def _linear_plan(
+    a_scale: Any, a_zero_point: Any, b: Any, b_scale: Any, y_scale: Any, y_zero_point: Any, bias: Any = None
+) -> QuantizedPlan:
+    """Pack B once: ``plan(a)`` is then `qlinear_gemm` of these, b having a zero point of 0."""
+    return QuantizedPlan(b, a_zero_point, bias, (a_scale, b_scale, y_scale, y_zero_point))
+
+
+@with_plan(_linear_plan)
 def qlinear_gemm(
     a: Any, a_scale: Any, a_zero_point: Any, b: Any, b_scale: Any, b_zero_point: Any, y_scale: Any, y_zero_point: Any,
     bias: Any = None, *, out: Any = None,
@@ -326,18 +341,4 @@ class QuantizedPlan(GemmPlan):
         return QuantizedPlan, (self._mine, *self._given)
 
 
-def _integer_plan(b: Any, a_zero_point: Any = None, *, bias: Any = None) -> QuantizedPlan:
-    """Pack B once: ``plan(a)`` is then ``gemm_integer(a, b, a_zero_point, bias=bias)``."""
-    return QuantizedPlan(b, a_zero_point, bias, ())
-
-
-def _linear_plan(
-    a_scale: Any, a_zero_point: Any, b: Any, b_scale: Any, y_scale: Any, y_zero_point: Any, bias: Any = None
-) -> QuantizedPlan:
-    """Pack B once: ``plan(a)`` is then `qlinear_gemm` of these, b having a zero point of 0."""
-    return QuantizedPlan(b, a_zero_point, bias, (a_scale, b_scale, y_scale, y_zero_point))
-
-
-gemm_integer.plan = _integer_plan  # type: ignore[attr-defined]
-qlinear_gemm.plan = _linear_plan  # type: ignore[attr-defined]
 PROBLEMS = problems(gemm_integer, qlinear_gemm)

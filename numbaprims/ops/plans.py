@@ -3,8 +3,36 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+# the arguments of a public function and its result; those of its `plan`
+P = ParamSpec("P")
+R = TypeVar("R")
+Q = ParamSpec("Q")
+T = TypeVar("T")
+
+
+class Planned(Generic[P, R, Q, T]):
+    """What type checkers see in a function that has a ``plan``; nothing is an instance of it."""
+
+    __name__: str
+    plan: Callable[Q, T]
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+
+def with_plan(plan: Callable[Q, T]) -> Callable[[Callable[P, R]], Planned[P, R, Q, T]]:
+    """Decorate a public function: ``function.plan`` prepares it."""
+
+    def decorate(function: Callable[P, R]) -> Planned[P, R, Q, T]:
+        planned = cast(Planned[P, R, Q, T], function)
+        planned.plan = plan
+        return planned
+
+    return decorate
 
 
 class Plan:

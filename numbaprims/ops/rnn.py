@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numbaprims.ops import examples
 from numbaprims.ops._docs import documented
 from numbaprims.ops._rnn_call import in_rows, options_of, random_of, tables_in
 from numbaprims.ops._rnn_pose import Options, backward_of, forward_of
 from numbaprims.ops._rnn_problem import GATES, RnnProblem as RnnProblem
+from numbaprims.ops.plans import with_plan
 from numbaprims.ops.primitive import problems
 from numbaprims.recurrent.lengths import Lengths
 from numbaprims.recurrent.parts import RnnPart
 from numbaprims.recurrent.weights import RnnWeights
+
+if TYPE_CHECKING:
+    from numbaprims.ops.rnn_plan import RnnPlan
 
 
 class RnnReserve(NamedTuple):
@@ -91,6 +96,16 @@ Raises:
 """
 
 
+def _plan(cell: str) -> Callable[..., RnnPlan]:
+    def plan(weights: RnnWeights, **arguments: Any) -> RnnPlan:
+        from numbaprims.ops.rnn_plan import RnnPlan
+
+        return RnnPlan(cell, weights, **arguments)
+
+    return plan
+
+
+@with_plan(_plan("lstm"))
 @documented(_COMMON)
 def lstm(
     x: Any, weights: RnnWeights, h0: Any = None, c0: Any = None, *, lengths: Any = None, batch_sizes: Any = None,
@@ -118,6 +133,7 @@ def lstm(
     return _call("lstm", x, weights, h0, c0, lengths, batch_sizes, batch_first, reverse, merge, clip, "inference", out)
 
 
+@with_plan(_plan("gru"))
 @documented(_COMMON)
 def gru(
     x: Any, weights: RnnWeights, h0: Any = None, *, lengths: Any = None, batch_sizes: Any = None,
@@ -145,6 +161,7 @@ def gru(
     return _call("gru", x, weights, h0, None, lengths, batch_sizes, batch_first, reverse, merge, clip, "inference", out)
 
 
+@with_plan(_plan("rnn"))
 @documented(_COMMON)
 def rnn(
     x: Any, weights: RnnWeights, h0: Any = None, *, lengths: Any = None, batch_sizes: Any = None,
@@ -367,16 +384,3 @@ def _spread(rows: int, steps: int, batch: int) -> list[int]:
 
 PROBLEMS = problems(lstm, gru, rnn, lstm_train, gru_train, rnn_train, lstm_backward, gru_backward, rnn_backward)
 EXAMPLES = {"rnn": _example_call}
-
-
-def _plan(cell: str) -> Any:
-    def plan(weights: Any, **arguments: Any) -> Any:
-        from numbaprims.ops.rnn_plan import RnnPlan
-
-        return RnnPlan(cell, weights, **arguments)
-
-    return plan
-
-
-for _function in (lstm, gru, rnn):
-    _function.plan = _plan(_function.__name__)  # type: ignore[attr-defined]

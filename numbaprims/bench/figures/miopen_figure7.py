@@ -67,7 +67,7 @@ def _cba(rng: np.random.Generator, n: int, r: int, k: int, c: int, h: int, w: in
     plan.compile(strict=True, calls=1)
     plan.set_args(product, weight=weight)
     plan.set_args(added, bias=bias)
-    single = conv.plan(x.shape, weight, padding=r // 2)  # type: ignore[attr-defined]
+    single = conv.plan(x.shape, weight, padding=r // 2)
     out, y = (aligned_empty((n, k, h, w), np.dtype(np.float32)) for _ in range(2))
     column = bias[:, None]
 

@@ -8,7 +8,7 @@ no number.  All solvers are our own; a GPU gains the launches too, of which a CP
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import geometric_mean
 from typing import Any
@@ -25,7 +25,7 @@ from numbaprims.tuning.timing import measure as measure_calls
 
 BASELINE = "step_by_step"
 SOLVERS = (BASELINE, "single_gemm", "persistent")
-CELLS = {"lstm": (lstm, 4), "gru": (gru, 3), "rnn_tanh": (rnn, 1)}
+CELLS: dict[str, tuple[Callable[..., Any], int]] = {"lstm": (lstm, 4), "gru": (gru, 3), "rnn_tanh": (rnn, 1)}
 #: The size that stays where another one grows.
 CENTRE = {"t": 50, "n": 16, "h": 256}
 AXES = {"t": (1, 10, 50, 200), "n": (1, 4, 16, 64), "h": (64, 128, 256, 512, 1024)}

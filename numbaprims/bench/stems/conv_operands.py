@@ -145,7 +145,7 @@ class Ours:
         if self._direction != "forward":
             return self.call(algorithm)
         x, weight = self.arguments
-        plan = numbaprims.conv.plan(x.shape, weight, **self.words, algorithm=algorithm)  # type: ignore[attr-defined]
+        plan = numbaprims.conv.plan(x.shape, weight, **self.words, algorithm=algorithm)
         self._plans[algorithm], out = plan, self.out
         return lambda: plan(x, out=out)
 

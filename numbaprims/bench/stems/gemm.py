@@ -141,7 +141,7 @@ def _plan(p: _Problem) -> dict[str, Contender]:
     if p.b.storage.ndim != 2:
         return {}
     words = {name: value for name, value in p.keywords().items() if name != "trans_a"}
-    plan = numbaprims.gemm.plan(p.b.ours, **words)  # type: ignore[attr-defined]
+    plan = numbaprims.gemm.plan(p.b.ours, **words)
     a, out = p.logical(p.a.ours, p.b.ours)[0], p.out.ours
     return {"numbaprims plan": Contender(lambda: plan(a, out=out), p.out.values)}
 

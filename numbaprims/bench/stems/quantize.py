@@ -39,7 +39,7 @@ def ours(case: Case, draw: Draw) -> Ours:
     if kind.startswith("gemm"):
         a, b = _bytes(draw, (int(kind[4:] or 1), m)), _bytes(draw, (m, n), -127, 128, "i8")
         out = Operand.empty((a.storage.shape[0], n), "u8")
-        plan = numbaprims.qlinear_gemm.plan(_SCALE, 3, b.ours, _SCALE, np.float32(m / 32), zero)  # type: ignore[attr-defined]
+        plan = numbaprims.qlinear_gemm.plan(_SCALE, 3, b.ours, _SCALE, np.float32(m / 32), zero)
         factor = float(_SCALE) ** 2 / (m / 32)
         return Ours(
             partial(plan, a.ours, out=out.ours), {"a": a, "b": b},
