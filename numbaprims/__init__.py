@@ -40,6 +40,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'numbaprims' has no attribute {name!r}")
     from importlib import import_module
 
+    import_module("numbaprims.forks")  # before what takes long: forks wait for it
     value = getattr(import_module(f"numbaprims.{home}"), name)
     if name in _FAST:
         value = import_module("numbaprims.dispatch.fast_path").fast(value)

@@ -129,10 +129,10 @@ def _frozen_copy(x: ndarray) -> ndarray:
 def _enter_tensor(x: Any, name: str, library: Torch) -> tuple[Any, str, Library]:
     if x.requires_grad:
         x = _detached(x, name, library)
-    if library.tracing():
+    if (library.tracing() or library.modes._is_in_torch_dispatch_mode) and (tracer := library.tracer()) is not None:
         raise TypeError(
-            f"{name} is traced by torch.jit.trace, which would record this call's numbers and not the call; trace the "
-            "model without it, or use torch.compile, which calls it each time"
+            f"{name} is traced by {tracer}, which would record this call's numbers and not the call; trace the model "
+            "without it, or use torch.compile, which calls it each time"
         )
     dtype = library.names.get(x.dtype)
     if x.is_cuda:

@@ -96,8 +96,10 @@ def _numba_parts() -> _Numba | str:
         from numba.core.serialize import dumps
 
         next(iter(FunctionIdentity._unique_ids))  # an iterator, or this raises
-        target = registry.cpu_target.target_context
-        if not all(isinstance(part, str) for part in target.codegen().magic_tuple()):
+        with compiler_lock():  # forks wait: Numba and llvmlite have locks of their own here
+            target = registry.cpu_target.target_context
+            facts = target.codegen().magic_tuple()
+        if not all(isinstance(part, str) for part in facts):
             raise TypeError("magic_tuple() no longer holds the triple, the CPU and its features")
         versions = (
             ("numba", numba.__version__),
@@ -142,7 +144,8 @@ def unavailable() -> str | None:
 def codegen_facts() -> tuple[str, str, str]:
     """(triple, CPU name, features) that Numba compiles for in this process; empty strings where unknown."""
     parts = _numba_parts()
-    return ("", "", "") if isinstance(parts, str) else parts.target.codegen().magic_tuple()
+    with compiler_lock():
+        return ("", "", "") if isinstance(parts, str) else parts.target.codegen().magic_tuple()
 
 
 @functools.cache

@@ -86,6 +86,16 @@ class Torch(Library):
         self.grad_enabled = torch.is_grad_enabled
         # past torch.jit.is_tracing, which takes 0.15 us more
         self.tracing = getattr(torch._C, "_is_tracing", torch.jit.is_tracing)
+        self.modes = torch.utils._python_dispatch
+        """Its `_is_in_torch_dispatch_mode` is True while any thread has a mode that sees torch's operations."""
+
+    def tracer(self) -> str | None:
+        """What writes down torch's operations in this thread, and would keep the numbers of a call of ours."""
+        if self.tracing():
+            return "torch.jit.trace"
+        module = sys.modules.get("torch.fx.experimental.proxy_tensor")  # no such mode before somebody imports it
+        found = None if module is None else module.get_proxy_mode()
+        return None if found is None else "make_fx or torch.export"
 
     def wrap(self, storage: ndarray, dtype: str) -> Any:
         tensor = self._from_numpy(storage)

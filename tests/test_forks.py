@@ -6,6 +6,7 @@ import sys
 import textwrap
 import threading
 import warnings
+from importlib import _bootstrap
 
 import pytest
 
@@ -70,6 +71,20 @@ def test_a_fork_waits_and_one_inside_does_not():
     assert of_child(lambda: leave.is_set() and free(one))
     thread.join()
     assert free(one)
+
+
+def test_a_fork_waits_for_an_import_of_another_thread():
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with _bootstrap._ModuleLockManager("numbaprims.slow"):
+            inside.set(), leave.wait(0.3)
+            leave.set()
+
+    thread = threading.Thread(target=hold)
+    thread.start(), inside.wait(60)
+    assert of_child(leave.is_set)
+    thread.join()
 
 
 @pytest.mark.parametrize("at", ["the compiler", "a file"])

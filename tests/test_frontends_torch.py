@@ -8,7 +8,9 @@ from numbaprims.ops.activation_kinds import DOMAINS
 
 torch = pytest.importorskip("torch")
 from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from numbaprims.frontends import torch as nbt  # noqa: E402
 from numbaprims.ops.activation import NAMES  # noqa: E402
@@ -360,6 +362,11 @@ def test_a_trace_would_keep_the_numbers_of_one_call():
         function(x)
         with pytest.raises(TypeError, match=r" is traced by torch.jit.trace, .* use torch.compile"):
             torch.jit.trace(function, (x,))
+        for pre_dispatch in (False, True):
+            with pytest.raises(TypeError, match=r" is traced by make_fx or torch.export, .* use torch.compile"):
+                make_fx(lambda y: function(y), pre_dispatch=pre_dispatch)(x)  # noqa: B023
+        with FlopCounterMode(display=False):
+            function(x)  # a mode that keeps nothing
 
 
 def test_autocast():

@@ -5,7 +5,11 @@ import errno
 import gc
 import os
 import pickle
+import signal
 import stat
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -16,7 +20,7 @@ from hypothesis import given, strategies as st
 from kernel_disk import SIGNATURE, look_again, make
 from numba.core.registry import cpu_target
 
-from numbaprims import kernel_cache, kernel_files, settings
+from numbaprims import kernel_cache, kernel_files, settings, signals
 from numbaprims.cpu.simd.arguments import store_word
 
 
@@ -315,6 +319,51 @@ def test_a_callers_time_limit_reaches_the_caller(disk, monkeypatch, name, error)
         patch.setattr(kernel_files, name, late)
         disk.use()
     assert disk.use() == ("hits" if name == "unpack" else "saves") and disk.warned == []
+
+
+def test_an_interrupt_while_numba_starts_costs_one_call(tmp_path):
+    code = """
+        import signal
+        import numpy as np, numbaprims
+        from numba.core.typing.context import BaseContext
+
+        def interrupted(context, rule, plain=BaseContext.insert_attributes):
+            if type(rule).__module__.startswith("numbaprims."):  # the first of ours
+                BaseContext.insert_attributes = plain
+                signal.raise_signal(signal.SIGINT)
+            plain(context, rule)
+
+        x = np.ones((8, 9), np.float32)
+        BaseContext.insert_attributes = interrupted
+        try:
+            numbaprims.pad(x, [(1, 1), (1, 1)])
+        except KeyboardInterrupt:
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            print(numbaprims.pad(x, [(1, 1), (1, 1)]).sum())
+    """
+    here = {**os.environ, "NUMBAPRIMS_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=here, capture_output=True, text=True)
+    assert done.stdout.strip() == "72.0", done.stderr
+
+
+def test_signals_wait():
+    seen = []
+
+    def handle(number, frame):
+        seen.append(number)
+        raise Limit
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    before = [signal.signal(number, handle) for number in numbers]
+    try:
+        with pytest.raises(Limit), signals.wait(), signals.wait():
+            for number in numbers:
+                signal.raise_signal(number)
+            assert seen == []
+        assert sorted(seen) == sorted(numbers) and [signal.getsignal(number) for number in numbers] == [handle] * 2
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def test_a_disk_that_is_too_slow_costs_a_warning(disk, monkeypatch):

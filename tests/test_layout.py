@@ -29,14 +29,15 @@ KERNELS_NEED = {
     "philox", "stacks", "ops._gather_problem", "ops._gather_index_problem",
 }  # fmt: skip
 
-# tables of plain data, and locks, which import nothing of ours: everybody may
-TABLES = {"dtypes", "stems", "forks"}
+# tables of plain data, and locks and signals, which import nothing of ours: everybody may
+TABLES = {"dtypes", "stems", "forks", "signals"}
 # part of the package -> the parts it may import (its own is always allowed; "" is the package itself)
 MAY_IMPORT = {
     "": {"dispatch.explain", "dispatch.fast_path", "ops", "settings"},
     "dtypes": set(),
     "stems": set(),
     "forks": set(),
+    "signals": set(),
     "settings": set(),
     "shapes": set(),
     "libraries": set(),

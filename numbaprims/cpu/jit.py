@@ -16,9 +16,10 @@ import numba
 from numba import types
 from numba.core import config as _config
 from numba.core.ccallback import CFunc
+from numba.core.registry import cpu_target
 from numba.core.typing import signature
 
-from numbaprims import kernel_cache
+from numbaprims import kernel_cache, signals
 from numbaprims.cpu.compiler import KernelCompiler
 
 config: Any = _config  # its names are made as Numba starts
@@ -174,6 +175,7 @@ def _compile_through_cache(
     compile_now: Callable[[], Any],
 ) -> None:
     kernel_cache.install_unique_symbols()
+    signals.whole_refresh(cpu_target)
     kind = kernel_cache.CodeCache if isinstance(compiled, CFunc) else kernel_cache.KernelCache
     cache = kind(function, name, spec, options)
     compiled._cache = cache

@@ -44,7 +44,7 @@ from numbaprims.device_views import CLASS
 # Words of what is known of torch: the functions here, as others call them; types, torch's functions, names of
 # attributes, Python's True; the function of DLPack.
 AS_ARRAY, AS_TENSOR, _TENSOR, _PARAMETER, _GRADED, _TRACING, _FROM_NUMPY, _REQUIRES, _NEGATED, _VIEWED = range(10)
-_TRUE, _LOOK = 10, 11
+_TRUE, _MODES, _IN_MODE, _LOOK = range(10, 14)
 # Words of a DLTensor: data, device, dimensions and type, lengths, strides in elements, bytes before the first element.
 _DATA, _DEVICE, _KIND, _LENGTHS, _STRIDES, _BEFORE, _VIEW_WORDS = range(7)
 _CPU, _CUDA, _BRAIN = 1, 2, 4
@@ -93,6 +93,8 @@ def as_array() -> Any:
             graded = _holds(torch, _asked(load_word(torch, _GRADED)))
             if graded < 0 or _holds(torch, _asked(load_word(torch, _TRACING))) != 0:
                 return -1
+            if _holds(torch, _attribute(load_word(torch, _MODES), load_word(torch, _IN_MODE))) != 0:
+                return -1  # as make_fx, which would keep the numbers
         if graded != 0 and _holds(torch, _attribute(tensor, load_word(torch, _REQUIRES))) != 0:
             return -1
         fields = own + 8 * word
@@ -193,7 +195,7 @@ def _interface() -> tuple[np.ndarray, Any, Any] | None:
     look = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(where)
     kept = [
         torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, tracing, torch.from_numpy, "requires_grad", "is_neg",
-        "view", True,
+        "view", True, torch.utils._python_dispatch, "_is_in_torch_dispatch_mode",
     ]  # fmt: skip
     words = np.array([as_array().address, as_tensor().address, *map(id, kept), where], np.int64)
     for probe in (torch.arange(24.0).reshape(2, 3, 4)[:, 1:].permute(2, 0, 1), torch.zeros(3, dtype=torch.bfloat16)):

@@ -46,12 +46,13 @@ try:
     )
     from numba.cuda.compiler import _compile_pyfunc_with_fixup as _compile  # type: ignore[attr-defined]
     from numba.cuda.core.compiler_lock import global_compiler_lock
+    from numba.cuda.descriptor import cuda_target
 except ImportError as error:
     raise ImportError(
         f"kernels for GPUs need the package numba-cuda ({error}): pip install 'numbaprims[cu13]', or [cu12]"
     ) from error
 
-from numbaprims import forks
+from numbaprims import forks, signals
 from numbaprims.gpu import driver as devices, seam
 from numbaprims.gpu.image import Image, Resources, assemble, image_of
 
@@ -234,6 +235,7 @@ class GpuKernel:
         """Numba's part: types, and LLVM code for any architecture."""
         capability = _capability(arch)
         with global_compiler_lock:
+            signals.whole_refresh(cuda_target)
             # A device function that is called, not inlined, asks which GPU it is compiled for.
             asked = _dispatcher.get_current_device
             _dispatcher.get_current_device = lambda: _Compiling(capability)
