@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -86,8 +87,10 @@ class Torch(Library):
         self.grad_enabled = torch.is_grad_enabled
         # past torch.jit.is_tracing, which takes 0.15 us more
         self.tracing = getattr(torch._C, "_is_tracing", torch.jit.is_tracing)
-        self.modes = torch.utils._python_dispatch
-        """Its `_is_in_torch_dispatch_mode` is True while any thread has a mode that sees torch's operations."""
+        modes = torch.utils._python_dispatch
+        told = hasattr(modes, "_is_in_torch_dispatch_mode")
+        self.modes: Any = modes if told else SimpleNamespace(_is_in_torch_dispatch_mode=True)
+        """Its `_is_in_torch_dispatch_mode` is True while any thread may have a mode that sees torch's operations."""
 
     def tracer(self) -> str | None:
         """What writes down torch's operations in this thread, and would keep the numbers of a call of ours."""
