@@ -201,7 +201,7 @@ def _opaque(builder: Any, value: Any) -> Any:
 
 def masked_store_value(builder: Any, pointer: Any, index: Any, mask: Any, value: Any) -> None:
     vector = value.type
-    if isinstance(vector.element, ir.IntType) and target.current().isa == "avx512":
+    if element_bits(vector.element) < 32 and target.current().isa == "avx512":
         # LLVM 22 stores the whole i32 where one lane of a mask is known to be set and the value is an i32 as i16
         value = _opaque(builder, value)
     at = vector_at(builder, pointer, index, vector)
