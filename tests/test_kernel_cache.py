@@ -333,6 +333,7 @@ def test_an_interrupt_while_numba_starts_costs_one_call(tmp_path):
                 signal.raise_signal(signal.SIGINT)
             plain(context, rule)
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what the shell has in the background ignores it
         x = np.ones((8, 9), np.float32)
         BaseContext.insert_attributes = interrupted
         try:
