@@ -84,10 +84,11 @@ def in_rows(given: Iterable[Any]) -> Iterator[Any]:
 
 def random_of(x: Any, layers: int, p: float, seed: int, offset: int) -> Any:
     """What dropout's stream is known by, in words of 32 bits; None where nothing is dropped."""
-    if not 0 <= scalar(p, "dropout") <= 1:
+    rate = scalar(p, "dropout")
+    if not 0 <= rate <= 1:
         raise ValueError(f"dropout is {p!r}; a probability lies between 0 and 1")
     seed, offset = word64(seed, "seed"), word64(offset, "offset")
-    if layers == 1 or not scalar(p, "dropout"):
+    if layers == 1 or not rate:
         return None
     low = 0xFFFFFFFF
     return _beside(x, np.array([seed & low, seed >> 32, offset & low, offset >> 32], np.int64))
