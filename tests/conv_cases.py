@@ -188,7 +188,7 @@ def cases(draw: Any, largest: int = 24) -> Case:
     groups = draw(st.sampled_from((1, 1, 1, 2, 3, 5)))
     depthwise = draw(st.integers(0, 4)) == 0
     if depthwise:
-        groups = draw(st.sampled_from((2, 7, 16, 17, 33)))
+        groups = draw(st.sampled_from((2, 7, 16, 17, 33, 130)))
     c = groups * (1 if depthwise else draw(st.integers(1, 9)))
     k = groups * draw(st.integers(1, 3 if depthwise else 12))
     kernel = tuple(draw(st.sampled_from((1, 1, 2, 3, 3, 3, 4, 5, 7))) for _ in range(rank))

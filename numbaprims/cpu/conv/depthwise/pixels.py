@@ -36,7 +36,9 @@ from numbaprims.cpu.simd.tiles.pixels import pixel_end, pixel_gradient, pixel_wi
 # Names as in depthwise_rows.  in_column, out_column: from pixel to pixel.  panels: of W channels; blocks: of `block`
 # panels.  strips: of pixels of the result in which the sums of a weight's gradient are cut, `strip` rows each.
 # packed: the panels of weights of a plan; else they are packed into `weights` by the kernel at `pack`.  waiting: rows
-# of sums.
+# of sums.  Of depthwise_blocks alone: copy and turned, a block's pixels and sums; places: address of a table, where
+# each pixel of a plane of x lies in `copy`, and W times a place for none; pitch: pixels of a row of the copy, in which
+# zeros stand for the padding; room: of all of it.
 ARGS = Arguments(
     arrays=("out", "first", "second", "c", "bias", "packed", "extra"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
@@ -44,10 +46,10 @@ ARGS = Arguments(
         "images", "channels", "in_h", "in_w", "out_h", "out_w", "row", "column", "first_row", "first_column",
         "in_n", "in_row", "in_column", "out_n", "out_row", "out_column", "c_n", "c_c", "c_row", "c_column",
         "w_k", "w_row", "w_column", "w_tap", "has_c", "has_bias", "bias_step", "activation", "zeros", "far",
-        "panels", "blocks", "block", "strips", "strip", "down", "pack",
+        "panels", "blocks", "block", "strips", "strip", "down", "pack", "in_c", "out_c", "places", "pitch", "room",
     ),
     shared=("weights", "sums"),
-    own=("waiting",),
+    own=("waiting", "copy", "turned"),
 )  # fmt: skip
 
 

@@ -156,6 +156,8 @@ def make_gradient(dtype: str, acc: str, RT: int, R: int, S: int, SH: int, SW: in
     """
     types = ARGS.types(out=dtype, first=dtype, second=dtype, c=dtype)
     TAPS = R * S
+    LINE = 64 // (2 if dtype in ("f16", "bf16") else 8 if dtype == "f64" else 4)
+    X_LINES, Y_LINES, AHEAD = -(-RT * SH * SW * W // LINE), -(-RT * W // LINE), 64 * LINE
 
     @range_kernel("conv_depthwise_gradient", types, spec=(dtype, acc, RT, R, S, SH, SW, W))
     def depthwise_gradient(args, worker, lo, hi):  # type: ignore[no-untyped-def]
@@ -169,16 +171,22 @@ def make_gradient(dtype: str, acc: str, RT: int, R: int, S: int, SH: int, SW: in
                 x = advance(args.second, n * args.in_n + k // args.multiplier * args.in_c)
                 y = advance(args.first, n * args.out_n + k * args.out_c)
                 sums = tile_zeros(acc, TAPS, 1, W)
-                for q in range(0, out_w, W):
-                    column = q * SW + args.column
-                    for p in range(0, whole, RT):
+                for p in range(0, whole, RT):
+                    row = p * SH + args.row
+                    for q in range(0, out_w, W):
+                        if args.far:
+                            at = AHEAD + max(row, 0) * args.in_row + q // W * (X_LINES * LINE)
+                            prefetch_lines(x, y, at, 0, X_LINES, 0, LINE)
+                            at = AHEAD + p * args.out_row + q // W * (Y_LINES * LINE)
+                            prefetch_lines(y, x, at, 0, Y_LINES, 0, LINE)
                         sums = window_gradient(
-                            sums, x, none, args.in_row, p * SH + args.row, in_h, column, in_w,
+                            sums, x, none, args.in_row, row, in_h, q * SW + args.column, in_w,
                             advance(y, p * args.out_row + q), args.out_row, out_w - q, RT, R, S, SH, SW,
                         )  # fmt: skip
-                    for p in range(whole, out_h):
+                for p in range(whole, out_h):
+                    for q in range(0, out_w, W):
                         sums = window_gradient(
-                            sums, x, none, args.in_row, p * SH + args.row, in_h, column, in_w,
+                            sums, x, none, args.in_row, p * SH + args.row, in_h, q * SW + args.column, in_w,
                             advance(y, p * args.out_row + q), args.out_row, out_w - q, 1, R, S, SH, SW,
                         )  # fmt: skip
                 tile_store(room, W, tile_add(tile_load(room, W, TAPS, 1, W), sums), TAPS, 1, W)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from numbaprims.cpu.conv.depthwise.work import packed_bytes, pixels_program, pixels_time, rows_program, rows_time
+from numbaprims.cpu.conv.depthwise import work
 from numbaprims.cpu.conv.long import in_parts
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.solver import Config, Solver, run
@@ -24,15 +25,22 @@ def neighbours(problem: Any) -> tuple[bool, bool]:
 
 def form(problem: Any) -> str | None:
     """How the operands lie, for the kernels: "rows", "pixels", or None where neither kind takes them."""
-    p, w = problem, problem.strides.w
+    p = problem
     columns, channels = neighbours(p)
     if columns:
         return "rows"
     if channels and p.group_k == 1:
-        # the taps of a filter are packed with one step
-        in_line = p.kernel[1] == 1 or p.kernel[2] == 1 or w[3] == p.kernel[2] * w[4]
-        return "pixels" if p.direction == "weight" or in_line else None
+        return "pixels" if p.direction == "weight" or work.in_line(p) else None
     return None
+
+
+def _ways(problem: Any, target: Any) -> tuple[Callable[..., float], Callable[..., Program]]:
+    """The estimate and the program of the kernels that take a problem."""
+    if form(problem) == "pixels":
+        return work.pixels_time, work.pixels_program
+    if work.in_blocks(problem, target):
+        return work.blocks_time, work.blocks_program
+    return work.rows_time, work.rows_program
 
 
 @in_parts
@@ -62,14 +70,15 @@ class Depthwise(Solver):
         return None
 
     def estimate(self, problem: Any, target: Any) -> float:
-        return rows_time(problem, target) if form(problem) == "rows" else pixels_time(problem, target)
+        return _ways(problem, target)[0](problem, target)
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
-        if form(problem) != "pixels":
+        make = _ways(problem, target)[1]
+        if make is work.rows_program:
             return None
-        packed = np.zeros(packed_bytes(problem, target) + 64, np.uint8)
+        packed = np.zeros(work.packed_bytes(problem, target) + 64, np.uint8)
         packed = packed[-packed.ctypes.data % 64 :]
-        run(pixels_program(problem, target, False, only_pack=True), packed, None, weights, None, None, packed)
+        run(make(problem, target, False, only_pack=True), packed, None, weights, None, None, packed)
         return packed
 
     def workspace(self, problem: Any, target: Any, config: Config) -> int:
@@ -77,5 +86,5 @@ class Depthwise(Solver):
         return program.shared + program.worker
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
-        make = rows_program if form(problem) == "rows" else pixels_program
-        return make(problem, target, self.estimate(problem, target) > 3.75 * target.rates.wake)
+        time, make = _ways(problem, target)
+        return make(problem, target, time(problem, target) > 3.75 * target.rates.wake)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.conv.arguments import itemsize
+from numbaprims.cpu.conv.depthwise.work import far_time
 from numbaprims.cpu.conv.direct import pixels as of_pixels, planes as of_planes
 from numbaprims.cpu.gemm import cost
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
@@ -155,7 +156,11 @@ class DirectLayout(abc.ABC):
         if not p.prepared:
             each = cost.PACK_ACROSS if self.w_taps is None else cost.PACK_SCALAR
             total += self.rates.cycles(p.groups * self.filters * self.count * each)
-        return float(total)
+        return float(total) + self.far_time()
+
+    def far_time(self) -> float:
+        """Of bytes beyond the caches, which count where there are a few multiply-adds for each."""
+        return far_time(self.problem, self.target) if self.problem.depthwise else 0.0
 
     def make_program(
         self, kernel: RangeKernel, width: int, only_pack: bool, more: dict[str, int], keep: Any

@@ -99,7 +99,8 @@ class Gradient(Phases):
     def estimate(self) -> float:
         p = self.problem
         sums = self.rates.cycles(p.groups * self.sums_step * self.slices * 0.41 + p.k * self.count * 1.64)
-        return float(5 * self.rates.call + p.n * p.groups * self.seconds(self.band, self.bands) + sums)
+        work = p.n * p.groups * self.seconds(self.band, self.bands)
+        return float(5 * self.rates.call + work + sums) + self.far_time()
 
     def program(self, only_pack: bool = False) -> Program:
         p, s = self.problem, self.problem.strides

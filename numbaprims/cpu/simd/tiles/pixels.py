@@ -9,11 +9,19 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from numbaprims.cpu.simd.arithmetic import multiply_add_value
 from numbaprims.cpu.simd.convert import compute_element, narrow_value, widen_value
-from numbaprims.cpu.simd.emit import first_lanes_value, load_value, masked_load_value, masked_store_value, number
+from numbaprims.cpu.simd.emit import (
+    first_lanes_value,
+    load_value,
+    masked_load_value,
+    masked_store_value,
+    number,
+    store_value,
+)
 from numbaprims.cpu.simd.types import Pointer, Vec, stack_block
 
 
@@ -104,6 +112,46 @@ def pixel_window(  # type: ignore[no-untyped-def]
 
     i64 = types.int64
     return result(x, x, *[i64] * 7, w, spread, RT, QT, R, S, SH, SW, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def pixel_row(typingctx, sums, x, w, S, SW):  # type: ignore[no-untyped-def]
+    """`sums` with a row of taps added, of pixels and taps that are vectors one behind the other: to sum j
+    x[j * SW + s] * w[s], s < S."""
+    literal = _literals(S, SW)
+    if literal is None or not isinstance(sums, types.UniTuple) or not isinstance(x, Pointer):
+        return None
+    lanes = sums.dtype.n
+    order = _taps(0, 1, sums.count, 1, literal[0], 1, literal[1])
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        vector = context.get_value_type(sums.dtype)
+        out = [builder.extract_value(args[0], i) for i in range(sums.count)]
+        weights = [load_value(builder, args[2], number(tap * lanes), vector) for tap in range(literal[0])]
+        for (_, j), uses in order.items():
+            value = load_value(builder, args[1], number(j * lanes), vector)
+            for at, tap in uses:
+                out[at] = multiply_add_value(builder, value, weights[tap], out[at])
+        return context.make_tuple(builder, sums, out)
+
+    return sums(sums, x, w, S, SW), codegen
+
+
+@intrinsic
+def store_pixels(typingctx, p, places, vectors):  # type: ignore[no-untyped-def]
+    """Store a tuple of vectors of p's elements, the i-th at p[places[i]]."""
+    if not isinstance(vectors, types.UniTuple) or not isinstance(p, Pointer) or not isinstance(places, Pointer):
+        return None
+    if vectors.dtype.elem != p.elem:
+        raise TypingError(f"vectors of {vectors.dtype.elem} stored as {p.elem}")
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        for i in range(vectors.count):
+            at = builder.load(builder.gep(args[1], [number(i)]))
+            store_value(builder, args[0], at, builder.extract_value(args[2], i))
+        return context.get_dummy_value()
+
+    return types.void(p, places, vectors), codegen
 
 
 @intrinsic(prefer_literal=True)
