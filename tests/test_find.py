@@ -95,16 +95,65 @@ def test_it_prints_as_a_table():
     assert page.count("<tr>") == 1 + len(found) and page.count("<td>") == len(found) * len(found.HEADINGS)
 
 
+PLACES = np.zeros(2, np.int64)
+EMPTY = [
+    ("gemm", (np.ones((0, 4)), np.ones((4, 4))), {}), ("gemm", (ones(3, 5), ones(5, 0)), {}),
+    ("max_pool", (ones(0, 4, 4, 4), 2), {}), ("split", (ones(3, 0), 3), {}), ("lrn", (ones(2, 0, 5, 6), 3), {}),
+    ("qlinear_activation", (np.zeros((0, 5), np.uint8), "tanh", 0.03, np.uint8(0), 0.01, np.uint8(13)), {}),
+    ("batch_norm", (ones(2, 0, 5, 6), *[ones(0)] * 4), {}), ("batch_norm_train", (ones(2, 0, 5), ones(0), ones(0)), {}),
+    ("attention", (ones(1, 2, 0, 8), *[ones(1, 2, 4, 8)] * 2), {}), ("gather", (ones(3, 0), PLACES), {}),
+    ("attention", (ones(1, 0, 3, 8), *[ones(1, 0, 4, 8)] * 2), {}), ("embedding_backward", (ones(2, 0), PLACES, 3), {}),
+    ("dropout", (ones(0, 3),), {"seed": 1}), ("dropout", (ones(3, 0),), {"seed": 1}), ("topk", (ones(3, 4), 0), {}),
+    ("topk", (ones(3, 0), 0), {}), ("cumsum", (ones(0, 3), 0), {}), ("pad", (ones(0, 3), ((0, 0), (0, 0))), {}),
+    ("resize", (ones(2, 0, 5, 6), (3, 4)), {}), ("rope", (ones(1, 2, 3, 0), ones(3, 0), ones(3, 0)), {}),
+    ("conv", (ones(2, 3, 5, 0), ones(4, 3, 3, 1)), {"padding": 1}), ("prelu", (ones(0, 3, 5), ones(3)), {}),
+    ("conv_transpose", (ones(2, 2, 0, 6), ones(2, 3, 3, 3)), {}),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("mode", ["normal", "fast", "trust_verify"])
-@pytest.mark.parametrize("function, args", [
-    ("gemm", (np.ones((0, 4)), np.ones((4, 4)))), ("max_pool", (np.ones((0, 4, 4, 4), np.float32), 2)),
-])  # fmt: skip
-def test_what_is_empty_takes_no_time(function, args, mode, user):
-    found = numbaprims.find(function, *args, mode=mode)
+@pytest.mark.parametrize("function, args, words", EMPTY)
+def test_what_is_empty_takes_no_time(function, args, words, mode, user):
+    found = numbaprims.find(function, *args, mode=mode, **words)
     [only] = found
     assert found.best is only and only.seconds == 0 and not only.measured
     assert only.note == ("estimate" if mode == "fast" else "not begun: there is nothing to compute")
     assert only.note.split()[0] in str(found)
+
+
+@pytest.mark.parametrize("function, args, words", EMPTY)
+def test_what_is_empty_can_be_explained_and_is_not_tuned(function, args, words):
+    with numbaprims.config(solver_workspace="1G"):
+        table = numbaprims.explain(function, *args, **words, phases=True, measure=True)
+        assert table.chosen.refusal is None and table.chosen.measured is None and "phases" not in str(table)
+        assert numbaprims.explain(table.problem, measure=True).chosen.solver == table.chosen.solver
+        assert numbaprims.find(table.problem, store=False).best.workspace == 0
+    assert numbaprims.tune(table.problem, progress=False) == []
+
+
+@pytest.mark.parametrize("function, args", [
+    ("gemm", (ones(3, 0), ones(0, 4))), ("gemm", (np.ones((3, 0), np.int8), np.ones((0, 4), np.int8))),
+    ("gemm", (ones(2, 3, 0), ones(2, 0, 4))), ("linear", (ones(3, 0), ones(4, 0))),
+    ("pad", (ones(3, 0), ((0, 1), (1, 0)))),
+])  # fmt: skip
+@pytest.mark.filterwarnings("error")
+def test_operands_without_elements_are_no_fault_of_a_solver(function, args, user):
+    """NumPy's functions do not agree on the strides of such arrays: the example may lie in another order."""
+    found = numbaprims.find(function, *args, check=True)
+    assert found.best.note == "not begun: there is nothing to compute" and stored(found.problem) == []
+    assert numbaprims.tune([found.problem, problem_of("ger", X, X)], progress=False, budget=5)[0].problem.stem == "ger"
+
+
+@pytest.mark.parametrize("function, args, mode", [
+    ("resize", (ones(1, 2, 5, 6), (3, 4)), "linear"), (numbaprims.lrn, (ones(1, 2, 5, 6), 3), "within_channel"),
+    ("pad", (ones(3, 5), ((0, 0), (1, 1))), "reflect"),
+])  # fmt: skip
+def test_a_mode_of_the_function_itself_is_passed_on(function, args, mode):
+    found = numbaprims.find(function, *args, mode=mode, store=False)
+    assert found.problem == problem_of(function, *args, mode=mode) and found.best.measured
+    assert numbaprims.find(function, *args, mode="fast", store=False).best.note == "estimate"
+    with pytest.raises(ValueError, match="mode is 'slow'"):
+        numbaprims.find(function, *args, mode="slow")
 
 
 def test_wrong_arguments():

@@ -20,6 +20,7 @@ from numbaprims.tuning.trouble import warn_once
 BEING_TIMED = "being timed"
 FORCED = "forced by the settings"
 ESTIMATED = "least estimated time"
+NOTHING = "there is nothing to compute"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,10 +116,12 @@ def candidates(
     found = []
     solvers = registry.solvers(problem.stem, device)
     for solver in solvers:
-        nothing = problem.empty and solver is not solvers[-1]
         why_not = solver.why_not_asked if solver.name == asked else solver.why_not
         try:
-            refusal = "there is nothing to compute" if nothing else why_not(problem, target)
+            if problem.empty:
+                refusal = None if solver is solvers[-1] else NOTHING
+            else:
+                refusal = why_not(problem, target)
             config: Config = {}
             if refusal is None:
                 config = default_config(solver, problem, target)
@@ -140,11 +143,16 @@ def _seconds(estimate: Any) -> float:
     return float(estimate)
 
 
+def scratch(solver: Solver, problem: Problem, target: Any, config: Config) -> int:
+    """Bytes of scratch memory; none for what is empty, which solvers are not asked of."""
+    return 0 if problem.empty else solver.workspace(problem, target, config)
+
+
 def over_limit(solver: Solver, problem: Problem, target: Any, config: Config, limit: int | None) -> str | None:
     """Why a config needs too much scratch memory, or None."""
     if limit is None:
         return None
-    needed = solver.workspace(problem, target, config)
+    needed = scratch(solver, problem, target, config)
     return None if needed <= limit else f"it needs {needed} bytes of scratch memory, and the limit is {limit}"
 
 

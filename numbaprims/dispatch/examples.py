@@ -44,6 +44,12 @@ class Call(NamedTuple):
             function = getattr(importlib.import_module("numbaprims"), function)
         return function(*self.args, **self.kwargs)
 
+    @property
+    def hollow(self) -> bool:
+        """Whether an operand has no elements. The strides of such an array mean nothing, NumPy's own functions do not
+        agree on them, so that the call may pose another order than the one that is asked for."""
+        return any(getattr(x, "size", 1) == 0 for x in (*self.args, *self.kwargs.values()))
+
     def on(self, device: str) -> Call:
         """The same call with its NumPy arrays on a device; an array that comes twice is one array there too."""
         kind, index = registry.split(device)

@@ -137,18 +137,24 @@ def seconds_text(value: float) -> str:
     return f"{value / 1e-9:.3g} ns"
 
 
-def problem_of(function: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Problem:
-    """The problem that a public function would pose for these arguments; the same checks, nothing is run."""
+def public_function(function: str | Callable[..., Any]) -> tuple[str, Callable[..., Any]]:
+    """The name of a public function, and the function; ValueError where it is none."""
     name = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
     package = importlib.import_module("numbaprims")
     # numpy.exp has a public name too
     if name not in package._LAZY or function not in (name, getattr(package, name)):
         raise ValueError(f"{name!r} is not a public function of numbaprims")
+    return name, getattr(package, name)
+
+
+def problem_of(function: str | Callable[..., Any], *args: Any, **kwargs: Any) -> Problem:
+    """The problem that a public function would pose for these arguments; the same checks, nothing is run."""
+    name, public = public_function(function)
+    package = importlib.import_module("numbaprims")
     # the module that a name is imported from, not the file that its function stands in
     problems = getattr(importlib.import_module(f"numbaprims.{package._LAZY[name]}"), "PROBLEMS", {})
     if name not in problems:
         raise ValueError(f"{name!r} poses no problem to the dispatcher")
-    public = getattr(package, name)
     try:
         inspect.signature(public).bind(*args, **kwargs)
     except TypeError as error:  # in the words of the public function
@@ -172,8 +178,8 @@ def explain(
     Args:
         function: a public function or its name, ``numbaprims.gemm`` or ``"gemm"``; or a problem alone.
         *args: the arguments of the call; arrays are looked at, not computed with.
-        measure: also run each solver that can, on scratch arrays, and report its time.
-        phases: also compile the chosen solver's kernels (those of the CPU) and list what it runs.
+        measure: also run each solver that can, on scratch arrays, and report its time. What is empty is not run.
+        phases: also compile the chosen solver's kernels (those of the CPU) and list what it runs, if anything.
         device: where a problem runs ("cpu", "cuda"); a call's arrays say it themselves.
         **kwargs: the keyword arguments of the call.
 
@@ -198,7 +204,7 @@ def explain(
     rows = []
     for candidate in choice.candidates:
         name = candidate.solver.name
-        if measure and candidate.refusal is None:
+        if measure and candidate.refusal is None and not problem.empty:
             if isinstance(function, Problem):
                 made = examples.example_call(problem.stem, problem).on(device)
             else:
@@ -222,7 +228,7 @@ def explain(
         rows.append(Row("reference", True, None, math.inf, None, {}, source, 1))
         return Explanation(problem, 'asked for by device="reference": the definition, in float64', tuple(rows))
     program = None
-    if phases and hasattr(choice.solver, "program"):
+    if phases and not problem.empty and hasattr(choice.solver, "program"):
         program = choice.solver.program(problem, target, choice.config)
     rates = getattr(getattr(target, "rates", None), "source", "")
     return Explanation(problem, choice.rule, tuple(rows), program, rates)

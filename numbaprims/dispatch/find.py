@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 from numbaprims import forks, settings
 from numbaprims.dispatch import choose as _choose, examples, registry, tables
 from numbaprims.dispatch.check import check_of
-from numbaprims.dispatch.explain import problem_and_device, seconds_text
+from numbaprims.dispatch.explain import problem_and_device, public_function, seconds_text
 from numbaprims.dispatch.launchers import forget
 from numbaprims.dispatch.problem import Problem
 from numbaprims.dispatch.solver import Config, Solver
@@ -70,6 +71,7 @@ class Finding:
 
 GLANCED = "a glance"
 WRONG, FAILED = "wrong: ", "failed: "
+_NOT_BEGUN = f"not begun: {_choose.NOTHING}"
 
 
 class Findings(list[Finding]):
@@ -145,7 +147,8 @@ def find(
         *args: the arguments of the call; arrays are looked at, not computed with.
         mode: "normal" times all solvers; "fast" times none and gives what the databases say, else the estimates;
             "hybrid" gives what the databases say, else times; "trust_verify" checks and times the stored winner again,
-            and all of them where it is wrong or its time has grown by half, or where nothing is stored.
+            and all of them where it is wrong or its time has grown by half, or where nothing is stored. Any other value
+            is the function's own ``mode``, where it has one (``find("resize", x, (3, 4), mode="linear")``).
         device: where a Problem runs ("cpu", "cuda"); a call's arrays say it themselves.
         check: also compare each result with the float64 reference. A solver that is further from it than rounding
             explains is marked, warned of, never the best and never stored. "trust_verify" always does.
@@ -157,6 +160,7 @@ def find(
     Returns:
         A list of findings, the fastest first: algorithm, config, seconds, workspace, error. A solver that is three
         times slower than the best is timed by a few calls; none is left out. Those that fail or are wrong come last.
+        What is empty, or has an operand without elements that cannot be posed again, is not timed.
 
     Raises:
         ValueError: the function is not one of ours, the mode is unknown, or the call itself would raise it.
@@ -170,7 +174,10 @@ def find(
         True
     """
     if not isinstance(mode, str) or mode not in MODES:
-        raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
+        if not isinstance(function, Problem) and "mode" in inspect.signature(public_function(function)[1]).parameters:
+            kwargs, mode = {**kwargs, "mode": mode}, "normal"
+        else:
+            raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
     limit = None if workspace_limit is None else settings.check_bytes("workspace_limit", workspace_limit)
     problem, place = problem_and_device("find", function, args, kwargs, device)
     found = _choose.candidates(problem, place, workspace_limit=limit)
@@ -272,6 +279,8 @@ def time_items(
     Every one is called once, which compiles it, and glanced at by the clock; those within `TIME_BOX` of the best are
     then timed in blocks against each other.
     """
+    if problem.empty:
+        return [Finding(solver.name, config, estimate, 0, note=_NOT_BEGUN) for solver, config, estimate in items]
     target = registry.target(device)
     clock = registry.clock(device)
     with turns.turn(device):
@@ -293,7 +302,7 @@ def time_items(
             try:
                 launch, result = capture(problem, device, call, solver, config)
                 if launch is None:
-                    notes[number] = "not begun: there is nothing to compute"
+                    notes[number] = _NOT_BEGUN
                     continue
                 if checked is not None:  # now: repeated launches change what is computed in place
                     errors[number], why = checked(solver, result, device)
@@ -330,8 +339,8 @@ def time_items(
 def capture(
     problem: Problem, device: str, call: examples.Call, solver: Solver, config: Config
 ) -> tuple[Callable[[], Any] | None, Any]:
-    """Make the call with one solver; give its launch, to be repeated, and the call's result. What is empty may have no
-    launch.
+    """Make the call with one solver; give its launch, to be repeated, and the call's result. There may be no launch
+    where an operand has no elements.
 
     Raises:
         RuntimeError: the call did not pose the problem.
@@ -340,7 +349,7 @@ def capture(
     place = "cpu" if registry.split(device)[0] == "cpu" else "auto"
     with settings.config(device=place, algorithm="", verbose=0), settings.trial(trial):
         result = call()
-    if trial.call is None and not problem.empty:
+    if trial.call is None and not (problem.empty or call.hollow):
         raise RuntimeError(f"the example call of {problem.stem} poses another problem than {problem}")
     return trial.call, result
 
@@ -383,8 +392,8 @@ def _stored(
         device,
         [
             Finding(
-                c.solver.name, c.config, c.seconds or math.inf, c.solver.workspace(problem, target, c.config),
-                note=c.origin,
+                c.solver.name, c.config, c.seconds or math.inf,
+                _choose.scratch(c.solver, problem, target, c.config), note=c.origin,
             )
             for c in known
         ],
@@ -398,10 +407,13 @@ def _estimated(problem: Problem, device: str, found: Sequence[_choose.Candidate]
         problem,
         device,
         [
-            Finding(c.solver.name, c.config, c.estimate, c.solver.workspace(problem, target, c.config), note="estimate")
+            Finding(
+                c.solver.name, c.config, c.estimate, _choose.scratch(c.solver, problem, target, c.config),
+                note="estimate",
+            )
             for c in able
         ],
-    )
+    )  # fmt: skip
 
 
 def _holds(problem: Problem, device: str, known: Findings) -> bool:

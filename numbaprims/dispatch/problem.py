@@ -21,7 +21,7 @@ class Problem:
     @property
     def empty(self) -> bool:
         """Whether there are no results, or nothing to add up for them: then the last solver alone, the definition, is
-        asked, and no other has to think of it."""
+        taken, and no solver has to think of it."""
         return False
 
     def flops(self) -> float:

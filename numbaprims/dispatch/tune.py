@@ -100,7 +100,8 @@ def tune(
         again: also time what an earlier run has timed.
 
     Returns:
-        An outcome for each problem: solver, config, seconds, seconds of what the estimates choose.
+        An outcome for each problem: solver, config, seconds, seconds of what the estimates choose. Problems with
+        nothing to compute are left out, as are those with an operand without elements.
 
     Raises:
         TypeError: what is no problem, or no executor.
@@ -131,7 +132,7 @@ def tune(
     place = device or registry.device_of(arrays.NUMPY)
     Walk((), sampler=sampler), registry.split(place)  # which refuse what is none, before anything is timed
     own = database.user()
-    runs = [_Run(problem, place, own, sampler, again) for problem in wanted]
+    runs = [_Run(problem, place, own, sampler, again) for problem in wanted if _has_work(problem)]
     bar = _Bar(len(runs), progress)
     deadline = math.inf if budget is None else monotonic() + budget
     try:
@@ -157,6 +158,13 @@ def tune(
         if run.error is not None:
             raise run.error
     return Outcomes(outcome for run in runs if (outcome := run.outcome()) is not None)
+
+
+def _has_work(problem: Problem) -> bool:
+    """Whether there is anything to time. Making an example takes a while: only where nothing is added or multiplied."""
+    if problem.empty:
+        return False
+    return problem.flops() > 0 or not examples.example_call(problem.stem, problem).hollow
 
 
 def _on_executor(executor: concurrent.futures.Executor, runs: Sequence[_Run], deadline: float, bar: _Bar) -> None:

@@ -33,7 +33,7 @@ class BatchNormProblem(reduction.Reduction):
         layout = "NHWC" if along or self.layout == "across" else "NCHW"
         channels = self.n if along else self.kept[-1]
         positions = self.reduced[-1] if layout == "NCHW" else 1
-        shape = f"{self.rows * self.n // (channels * positions)}x{channels}x{positions}x1"
+        shape = f"{self.rows * self.n // max(1, channels * positions)}x{channels}x{positions}x1"
         return f"numbaprims bench batch_norm --kind {kind} --shapes {shape} --dtype {self.dtype} --layout {layout}"
 
 

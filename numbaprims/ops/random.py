@@ -249,7 +249,7 @@ def random_normal(
 def _example_call(problem: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     p = problem
     gap = 0 if p.layout == "contiguous" else 8
-    shape = (p.n,) if p.layout == "contiguous" else (max(1, p.n // p.inner), p.inner)
+    shape = (p.n,) if p.layout == "contiguous" else (max(1, p.n // max(1, p.inner)), p.inner)
     step = 2 if p.layout == "strided" else 1
     x = examples.array((*shape[:-1], step * shape[-1] + gap), p.dtype)[..., : step * shape[-1] : step]
     if p.kind == "dropout":
