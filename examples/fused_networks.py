@@ -1,16 +1,19 @@
-"""Whole networks by `numbaprims.frontends.torch.fuse`, beside torch in both layouts, in turns.
+"""Whole networks by `numbaprims.frontends.torch.fuse`, beside torch in both layouts and onnxruntime, in turns.
 
     python examples/fused_networks.py --threads 1,2 resnet50 mobilenet_v2 vit_b_16
 
 Networks are those of torchvision by name where it is installed; "resnet" is a ResNet-50 that needs torch only.
+onnxruntime takes part where it is installed, and onnx, by which torch writes the model.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import io
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +81,24 @@ def made(name: str) -> torch.nn.Module:
     return _used(getattr(torchvision.models, name)(weights=None, **words))
 
 
+def session(net: torch.nn.Module, x: torch.Tensor) -> Callable[[], Any] | None:
+    """A call of onnxruntime, with as many threads as torch; None where it is not installed or the model not written."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime
+    except ImportError:
+        return None
+    model, options = io.BytesIO(), onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            torch.onnx.export(net, (x,), model, dynamo=False, input_names=["x"])
+    except torch.onnx.errors.OnnxExporterError:
+        return None
+    made, image = onnxruntime.InferenceSession(model.getvalue(), options), {"x": x.numpy()}
+    return lambda: made.run(None, image)
+
+
 def measured(net: torch.nn.Module, x: torch.Tensor, rounds: int) -> tuple[dict[str, float], float]:
     """(milliseconds a call of each, by medians of turns; the largest difference, of the largest result)."""
     last = copy.deepcopy(net).to(memory_format=torch.channels_last)
@@ -85,9 +106,11 @@ def measured(net: torch.nn.Module, x: torch.Tensor, rounds: int) -> tuple[dict[s
     fused = nbt.fuse(net, x)
     calls: dict[str, Callable[[], Any]] = {
         "torch": lambda: net(x),
-        "nhwc": lambda: last(images),
+        "torch nhwc": lambda: last(images),
         "fuse": lambda: fused(x),
     }
+    if by_onnx := session(net, x):
+        calls["onnxruntime"] = by_onnx
     with torch.no_grad():
         want = net(x)
         error = float((fused(x) - want).abs().max() / want.abs().max())
@@ -109,8 +132,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--size", type=int, default=224, help="of an image (224)")
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args(arguments)
-    print("| network, images | threads | torch ms | torch nhwc ms | fuse ms | over the better | largest difference |")
-    print("|---|---|---|---|---|---|---|")
+    columns = ("torch", "torch nhwc", "onnxruntime", "fuse")
+    print(f"| network, images | threads | {' ms | '.join(columns)} ms | over the best | largest difference |")
+    print("|---" * (len(columns) + 4) + "|")
     for name in options.networks:
         torch.manual_seed(0)
         net, x = made(name), torch.randn(options.images, 3, options.size, options.size)
@@ -118,9 +142,9 @@ def main(arguments: list[str] | None = None) -> None:
             torch.set_num_threads(threads)
             with numbaprims.config(threads=threads):
                 ms, error = measured(net, x, options.rounds)
-            better = min(ms["torch"], ms["nhwc"]) / ms["fuse"]
-            numbers = " | ".join(f"{ms[key]:.1f}" for key in ("torch", "nhwc", "fuse"))
-            print(f"| {name}, {options.images} | {threads} | {numbers} | {better:.2f} | {error:.0e} |", flush=True)
+            best = min(each for key, each in ms.items() if key != "fuse") / ms["fuse"]
+            numbers = " | ".join(f"{ms[key]:.1f}" if key in ms else "-" for key in columns)
+            print(f"| {name}, {options.images} | {threads} | {numbers} | {best:.2f} | {error:.0e} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ Both devices' kernels take the code of a transform from here: a text of addition
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -43,6 +44,7 @@ def default_points(n: int) -> Row:
     return (Fraction(0), *_POINTS)[: n - 1]
 
 
+@functools.cache  # 5 ms for the larger ones, which solvers ask for at every first call
 def filtering(m: int, r: int, points: Row | None = None) -> Filtering:
     """The matrices of F(m, r).
 
@@ -144,6 +146,7 @@ class Writer:
         return self.emit(f"neg {value}" if factor == -1 else f"mul {value} {factor}")
 
 
+@functools.cache
 def program(matrix: Matrix) -> str:
     """Straight-line code for matrix times vector, of additions and multiply-adds with shared subexpressions.
 

@@ -22,6 +22,7 @@ from numbaprims.fusion.layers import (
     Concat,
     Conv,
     Dropout,
+    Flatten,
     GlobalAvgPool,
     GlobalMaxPool,
     Linear,
@@ -29,7 +30,6 @@ from numbaprims.fusion.layers import (
     PReLU,
     Residual,
     Scale,
-    flatten,
 )  # fmt: skip
 from numbaprims.ops.activation_kinds import ALIASES, KINDS
 from numbaprims.stacks.operations import Pointwise, Window, steps_of
@@ -91,7 +91,7 @@ def test_every_activation_is_an_operation(kind, more):
 
 def test_norms_and_activations_fold_into_products():
     body = [conv(6, 3, 3), norm(6), Scale(2.0), Bias(array(6)), Activation("elu", alpha=0.5), RELU]
-    net = numbaprims.fuse([body, Call(flatten), Linear(array(5, 120)), norm(5), Activation("tanh")], (2, 3, 5, 4))
+    net = numbaprims.fuse([body, Flatten(), Linear(array(5, 120)), norm(5), Activation("tanh")], (2, 3, 5, 4))
     assert joined(net) == [["0.0", "0.1", "0.2", "0.3", "0.4"], ["0.5"], ["1"], ["2", "3", "4"]]
     first, _, _, last = net._fused.items
     assert isinstance(first, Product) and len(first.folded) == 3 and len(last.folded) == 1
@@ -351,7 +351,7 @@ def test_trace_prints_every_layer_and_walk_steps_through(capsys):
 
 def test_it_pickles_and_maps():
     net = numbaprims.fuse(
-        [conv(4, 3, 3), norm(4), MaxPool(2), Activation("gelu"), Call(flatten), Linear(array(2, 16))], (2, 3, 4, 4)
+        [conv(4, 3, 3), norm(4), MaxPool(2), Activation("gelu"), Flatten(), Linear(array(2, 16))], (2, 3, 4, 4)
     )
     twin, x = pickle.loads(pickle.dumps(net)), array(5, 3, 4, 4)
     assert np.array_equal(net(x), twin(x)) and str(net)[:80] == str(twin)[:80]
@@ -469,12 +469,18 @@ def test_fused_networks_compute_what_their_layers_compute(device, data, seed):
         agrees(net, np.random.default_rng(seed).standard_normal(given_shape))
 
 
+def test_what_nobody_reads():
+    steps = [(Call(np.tanh), (0,)), (Scale(3.0), (0,)), (Call(np.exp), (2,)), (Scale(2.0), (0,))]
+    x = array(2, 3, 4, 4)
+    np.testing.assert_array_equal(numbaprims.fuse(layers.Wired(steps), x.shape)(x), 2 * x)
+
+
 def test_the_page_names_every_layer_and_its_examples_run(capsys):
     page = PAGE.read_text()
     kinds = {
         name for name, value in vars(layers).items() if isinstance(value, type) and issubclass(value, layers.Layer)
     }
-    inner = {"Layer", "Product", "Add", *(name for name in kinds if name.startswith("_"))}
+    inner = {"Layer", "Product", "Add", "Multiply", *(name for name in kinds if name.startswith("_"))}
     assert {name for name in kinds - inner if f"`{name}" not in page} == set()
     code = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
     assert len(code) == 3

@@ -66,7 +66,7 @@ class Graph:
             for index, (each, reads) in enumerate(layer.steps):
                 sources = tuple(values[at] for at in reads)
                 where = f"{path}[{index}]"
-                if isinstance(each, (known.Add, known.Call)):
+                if isinstance(each, (known.Add, known.Multiply, known.Call)):
                     values.append(self._node(each, sources, where))
                 elif isinstance(each, Concat):
                     pairs = enumerate(zip(each.branches, sources, strict=True))
@@ -101,6 +101,8 @@ class Graph:
             if inputs[1] != first:
                 raise ValueError(f"the body gives {first} and the shortcut {inputs[1]}; they must have one shape")
             return first
+        if isinstance(layer, known.Multiply):
+            return np.broadcast_shapes(*inputs)
         axis = channel_axis(first, self.layout)
         if isinstance(layer, Concat):
             rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in inputs}

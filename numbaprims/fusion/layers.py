@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from numbaprims.ops.activation_kinds import resolve
 from numbaprims.ops.batch_norm import batch_norm
 from numbaprims.ops.epilogue import make_activation, resolve_activation
 from numbaprims.ops.primitive import scalar
+from numbaprims.ops.tensor import binary
 from numbaprims.reference.convert import from_float64, to_float64
 from numbaprims.shapes import per_dimension, resolve_padding
 from numbaprims.stacks.operations import Pointwise, Window
@@ -330,6 +332,16 @@ class Add(Layer):
         return run_operations((Pointwise("add"),), None, shape, place)
 
 
+@dataclasses.dataclass(frozen=True, repr=False)
+class Multiply(Layer):
+    """A step of a `Wired`: the product of two arrays, with NumPy's broadcasting, as gates of channels are."""
+
+    stays = "a product of arrays is a launch of its own"
+
+    def bind(self, shape: Shape, place: Place) -> Run:
+        return lambda a, b, *, out=None: binary(a, b, "mul", out=out)
+
+
 # ---------------------------------------------------------------- layers of their own
 
 
@@ -425,10 +437,19 @@ class Call(Layer):
         return run
 
 
-def flatten(x: Any) -> Any:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Flatten(Layer):
     """(N, everything else)."""
-    x = dense(x)
-    return x.reshape((x.shape[0], -1)) if x.shape[0] else x.reshape((0, int(np.prod(x.shape[1:]))))
+
+    stays = "its result is what it reads, in another shape"
+
+    def bind(self, shape: Shape, place: Place) -> Run:
+        def run(x: Any, *, out: Any = None) -> Any:
+            y = dense(x)
+            y = y.reshape((y.shape[0], math.prod(y.shape[1:])))
+            return y if out is None else activation(y, "identity", out=out)
+
+        return run
 
 
 # ---------------------------------------------------------------- structure
@@ -460,14 +481,15 @@ class Concat(Layer):
 @dataclasses.dataclass(frozen=True, repr=False)
 class Wired(Layer):
     """A graph: steps of a layer and the numbers of the values that it reads; 0 is the graph's input, k the result of
-    step k, the last one the graph's.  A step reads one value, `Add` two, a `Concat` one a branch, a `Call` any number.
+    step k, the last one the graph's.  A step reads one value, `Add` and `Multiply` two, a `Concat` one a branch, a
+    `Call` any number.
     """
 
     steps: Any
 
     def __post_init__(self) -> None:
         for number, (layer, reads) in enumerate(self.steps):
-            most = {Add: 2, Concat: len(getattr(layer, "branches", ()))}.get(type(layer), 1)
+            most = {Add: 2, Multiply: 2, Concat: len(getattr(layer, "branches", ()))}.get(type(layer), 1)
             if not reads or (len(reads) != most and not isinstance(layer, Call)):
                 raise ValueError(f"steps[{number}] is {layer!r}, which reads {most} values, not {len(reads)}")
             if not all(0 <= value <= number for value in reads):

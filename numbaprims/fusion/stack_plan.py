@@ -13,10 +13,10 @@ from numbaprims import arrays, settings
 from numbaprims.arrays import NUMPY
 from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
 from numbaprims.fusion.depthwise import Joiner
-from numbaprims.fusion.graph import Analyser, Graph, Item, Stack, one_by_one
-from numbaprims.fusion.joined import JoinedCalls
-from numbaprims.fusion.layers import Call, Concat
-from numbaprims.fusion.place import Place, Run, channel_axis
+from numbaprims.fusion.graph import Analyser, Graph, Stack, one_by_one
+from numbaprims.fusion.layers import Concat
+from numbaprims.fusion.place import Place
+from numbaprims.fusion.segments import Bound, Program, segments
 from numbaprims.ops.activation import activation
 from numbaprims.ops.plans import Plan
 from numbaprims.reference.convert import to_float64
@@ -24,90 +24,6 @@ from numbaprims.shapes import per_dimension, sizes_of
 
 #: strategy -> steps of a sequence at most, bytes of cache that it may take (0: what the machine has, -1: any)
 STRATEGIES = {"auto": (0, 0), "one": (1, 0), "five": (5, 0), "unrestricted": (0, -1)}
-
-
-#: What the items of a program are bound to, and what runs each; None for a concatenation.
-Bound = tuple[Place, list[Run | None]]
-
-
-class Program:
-    """Items in their order: where each result is written, and when it is no longer needed."""
-
-    def __init__(self, graph: Graph, items: list[Item], *, in_place: bool = True) -> None:
-        self.graph, self.items = graph, items
-        self.last_use = {v: at for at, item in enumerate(items) for v in item.inputs}
-        made = {item.result: item for item in items if not isinstance(item.layer, Call)}
-        self.home: dict[int, tuple[int, Any]] = {}
-        """value -> the concatenation that it is written into, and where."""
-        self.copies: dict[int, list[tuple[int, Any]]] = {}
-        """concatenation -> what is copied into it, and where."""
-        for item in items:
-            if isinstance(item.layer, Concat):
-                self._place(item, made if in_place else {})
-        self.alone = len(items) == 1 and len(items[0].inputs) == 1 and not self.copies
-        """Whether one call is all: it checks its own arguments."""
-        self.over = {item.result for item in items if in_place and self._overwrites(item, made)}
-        """Results that may lie where their input does."""
-
-    def _place(self, item: Item, made: dict[int, Item]) -> None:
-        axis, at = channel_axis(item.shape, self.graph.layout), 0
-        self.copies[item.result] = []
-        for value in item.inputs:
-            channels = self.graph.nodes[value].shape[axis]
-            cut = (*(slice(None),) * axis, slice(at, at + channels))
-            at += channels
-            if value in made and value not in self.home:
-                self.home[value] = item.result, cut
-            else:
-                self.copies[item.result].append((value, cut))
-
-    def _overwrites(self, item: Item, made: dict[int, Item]) -> bool:
-        source = item.inputs[0]
-        # a concatenation's array holds the values of its branches, which others may still read
-        alone = self.graph.readers[source] == 1 and source in made and source not in self.copies
-        return isinstance(item, Stack) and not item.windows and alone and len(item.shape) == 4
-
-    def run(self, bound: Bound, x: Any, out: Any) -> Iterator[tuple[Item, Any]]:
-        """Each item with its result, one after another."""
-        place, runs = bound
-        last, values, buffers = self.graph.last, {0: x}, dict[int, Any]()
-
-        def room(value: int) -> Any:
-            """Where a value has to be written; None: anywhere."""
-            if value == last and out is not None:
-                return out
-            if value in self.home:
-                parent, cut = self.home[value]
-                return buffer(parent)[cut]
-            return None
-
-        def buffer(value: int) -> Any:
-            """The array of a concatenation."""
-            if value not in buffers:
-                shape = x.shape[0], *self.graph.nodes[value].shape[1:]
-                target = room(value)
-                buffers[value] = place.library.empty(shape, place.dtype)[0] if target is None else target
-            return buffers[value]
-
-        for at, (item, run) in enumerate(zip(self.items, runs, strict=True)):
-            result = item.result
-            given = [values[v] for v in item.inputs]
-            if run is None:
-                y = buffer(result)
-                for value, cut in self.copies[result]:
-                    activation(values[value], "identity", out=y[cut])
-            else:
-                target = room(result)
-                y = run(*given, out=given[0] if target is None and result in self.over else target)
-            values[result] = y
-            del given
-            for value in item.inputs:
-                if self.last_use[value] == at:
-                    values.pop(value, None)
-            yield item, y
-
-    def bind(self, place: Place) -> Bound:
-        return place, [None if isinstance(item.layer, Concat) else item.bind(place) for item in self.items]
 
 
 class FusedNetwork(Plan):
@@ -139,7 +55,10 @@ class FusedNetwork(Plan):
         self._fused = Program(self._graph, analyser.items)
         self._single = Program(self._graph, one_by_one(self._graph), in_place=False)
         self._bound: dict[Any, Bound] = {}
-        self._joined = JoinedCalls(lambda x, out, live: self._run(self._fused, x, out), later=True)
+        self._segments = segments(self, self._graph, analyser.items)
+        whole = [each.joined.again for each in self._segments if each.joins and len(self._segments) == 1]
+        self._again = whole[0] if whole else None
+        """Of a network that is one native call, what answers a call that repeats."""
 
     @property
     def stacks(self) -> list[Stack]:
@@ -167,16 +86,8 @@ class FusedNetwork(Plan):
         Raises:
             TypeError, ValueError: x or out of another shape or dtype.
         """
-        found = self._joined.again((x,), out)
-        if found is not None:
-            return found
-        if not self._fused.alone:
-            return self._run(self._fused, x, out)
-        entered = view, dtype, library = self._entered(x)
-        target = None
-        if out is not None:
-            target = arrays.check_out(out, (view.shape[0], *self.output_shape[1:]), dtype, library=library)
-        return self._joined(x, entered, out, target, ())
+        found = self._again and self._again((x,), out)
+        return self._run(None, x, out) if found is None else found
 
     def layer_by_layer(self, x: Any, *, out: Any = None) -> Any:
         """The same layers, each by its own public function: what fusing is compared with."""
@@ -207,7 +118,7 @@ class FusedNetwork(Plan):
         if library.device != "cpu":
             raise TypeError(f"x is a {arrays.describe(x)} on {library.device}; the definition runs on the host")
         bound = self._single.bind(Place("f64", NUMPY, self.layout))
-        steps = self._single.run(bound, to_float64(view, dtype), None)
+        steps = self._single.run(bound, [to_float64(view, dtype)], None)
         while True:
             with settings.config(device="reference"):
                 found = next(steps, None)
@@ -225,21 +136,30 @@ class FusedNetwork(Plan):
             raise TypeError(f"x is a {arrays.describe(x)}; this plan takes {self.dtype}")
         return view, dtype, library
 
-    def _run(self, program: Program, x: Any, out: Any) -> Any:
+    def bound(self, library: Any, program: Program | None = None) -> Bound:
+        """What runs the items for a library's arrays."""
+        program = program or self._fused
+        found = self._bound.get((program, library))
+        if found is None:
+            found = self._bound[program, library] = program.bind(Place(self._dtype, library, self.layout))
+        return found
+
+    def _run(self, program: Program | None, x: Any, out: Any) -> Any:
+        """A program item by item; without one the network by its segments."""
         view, dtype, library = self._entered(x)
-        bound = self._bound.get((program, library))
-        if bound is None:
-            bound = self._bound[program, library] = program.bind(Place(dtype, library, self.layout))
-        if program.alone:
-            return bound[1][0](x, out=out)  # type: ignore[misc]
+        last, target = self._graph.last, None
+        if not last:  # a network that changes nothing gives a copy, as all functions do
+            return activation(x, "identity", out=out)
         if out is not None:
-            storage = arrays.check_out(out, (view.shape[0], *self.output_shape[1:]), dtype, library=library)
-            arrays.check_overlap(storage, [(view, "x", False)])
-        y = None
-        for step in program.run(bound, x, out):
-            y = step[1]
-        # a network that changes nothing gives a copy, as all functions do
-        return activation(x, "identity", out=out) if y is None else y
+            target = arrays.check_out(out, (view.shape[0], *self.output_shape[1:]), dtype, library=library)
+            if not (program or self._fused).alone:  # one call checks its own arguments
+                arrays.check_overlap(target, [(view, "x", False)])
+        if program is not None:
+            return program.results(self.bound(library, program), [x], out)[0]
+        values = {0: x}
+        for segment in self._segments:
+            segment.run(values, *(out, target) if last in segment.program.wanted else (None, None))
+        return values[last]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FusedNetwork, self._arguments

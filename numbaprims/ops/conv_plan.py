@@ -78,6 +78,7 @@ class ConvPlan(Plan):
         with self._lock:
             self._mine, self._dtype, self._shape = mine, dtype, view.shape
             self._bound: dict[Any, tuple[call.Bound | None, Result, Any, Any]] = {}
+            self._packed: dict[Any, Any] = {}
             self._calls = KnownCalls()
 
     def __call__(self, x: Any, *, out: Any = None) -> Any:
@@ -107,16 +108,17 @@ class ConvPlan(Plan):
             out_view, out_dtype, out_library = arrays.enter(out, "out")
             key += (out_view.shape, out_view.strides, out_dtype, out_library)
         with self._lock:
-            bound_of, calls = self._bound, self._calls
+            bound_of, packed_of, calls = self._bound, self._packed, self._calls
             known = bound_of.get(key)
         again = known is not None
         if known is None:
             if state.device == "reference":  # the definition prepares nothing
                 return FORWARD.run(self._given(x), self._options, tuple(self._numbers.values()), out)
-            known = self._bind(x, out)
+            known = self._bind(x, out, packed_of)
             with self._lock:
                 if len(bound_of) >= _LAUNCHERS:
                     bound_of.clear()
+                    packed_of.clear()
                 bound_of[key] = known
         bound, form, weight, packed = known
         bias = self._arguments["bias"]
@@ -144,7 +146,7 @@ class ConvPlan(Plan):
         """The arrays of the call that this plan is for."""
         return x, self._mine, None, self._arguments["bias"]
 
-    def _bind(self, x: Any, out: Any) -> tuple[call.Bound | None, Result, Any, Any]:
+    def _bind(self, x: Any, out: Any, packed_of: dict[Any, Any]) -> tuple[call.Bound | None, Result, Any, Any]:
         """Check a call, choose its solver and prepare the weights for it; nothing of it for no images."""
         numbers = tuple(self._numbers.values())
         pose, problem, library = FORWARD.pose(self._given(x), self._options, numbers, out)
@@ -157,7 +159,12 @@ class ConvPlan(Plan):
         packed = None
         # what is prepared on the host is read by the host's kernels
         if device == library.device:
-            packed = bound.solver.prepare(problem, registry.target(device), bound.config, weight)
+            # other settings, as those of a network that is recorded, choose the same
+            key = problem, bound.solver.name, *sorted(bound.config.items())
+            packed = packed_of.get(key)
+            if packed is None:
+                packed = bound.solver.prepare(problem, registry.target(device), bound.config, weight)
+                packed_of[key] = packed
         return bound, form, weight, packed
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import numbaprims
+from numbaprims.dtypes import FLOATS, LONG_NAMES
 from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, only_tensor, read, run, twin_of
 from numbaprims.frontends.torch.fuse_training import Trained
 from numbaprims.frontends.torch.modules import hooked
@@ -67,6 +68,7 @@ def _conv(m: Any) -> Any:
 
 _MODULES: dict[type, Callable[[Any], Any]] = {
     nn.PReLU: lambda m: layers.PReLU(_host(m.weight)),
+    nn.Flatten: lambda m: layers.Flatten() if (m.start_dim, m.end_dim) == (1, -1) else None,
     nn.Linear: lambda m: layers.Linear(_host(m.weight), _host(m.bias)),
 }
 for _rank in (1, 2, 3):
@@ -159,7 +161,7 @@ def fuse(
     Args:
         module: in eval mode, of one tensor; its layers of exactly torch's own classes or their twins in `nn`.
             What it computes of no input is computed once.
-        example: an input, of which the shape and the dtype count; other numbers of images may follow.
+        example: an input of floats, of which the shape and the dtype count; other numbers of images may follow.
         strategy, limit, exact: as of `numbaprims.fuse`.
         gradients: record gradients: stacks take the module's own parameters at each call, which get theirs, by
             `numbaprims.stack_backward`; the other modules are called as they are, in training mode batch norms and
@@ -185,6 +187,9 @@ def fuse(
         raise TypeError(f"example is a {type(example).__name__}; it must be a tensor")
     if gradients:
         return Trained(module, example, _layer)
+    words = [LONG_NAMES[each] for each in FLOATS]
+    if str(example.dtype).removeprefix("torch.") not in words:
+        raise TypeError(f"example's dtype is {example.dtype}; fuse takes {', '.join(words)}")
     training = [name or type(module).__name__ for name, each in module.named_modules() if each.training]
     if training:
         raise ValueError(f"module is in training mode ({', '.join(training[:3])}); call module.eval() first")

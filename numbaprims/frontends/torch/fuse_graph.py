@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.fx
 
-import numbaprims
 from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.nn import OURS, TWINS
 from numbaprims.fusion import layers
@@ -76,8 +75,26 @@ def _given(x: Any, known: list[Any]) -> Any:
     return known[x.at] if isinstance(x, _Value) else x
 
 
-def _multiplied(a: Any, b: Any) -> Any:
-    return numbaprims.binary(a, b, "mul")
+def _is_batch(size: Any) -> bool:
+    """Whether a size is that of a tensor's first dimension, however it is asked for, or what is left for it."""
+    if not isinstance(size, torch.fx.Node):
+        return bool(size == -1)
+    source: Any = size.args[0] if size.args else None
+    if size.target is operator.getitem and isinstance(source, torch.fx.Node):
+        shape = source.target == "size" or (source.target is getattr and source.args[1:] == ("shape",))
+        return shape and size.args[1:] == (0,)
+    return (size.target, size.args[1:]) == ("size", (0,))
+
+
+def _flattens(n: Any) -> bool:
+    """Whether a node gives (N, everything else) of a tensor, for any N, if its result has two dimensions."""
+    args = n.args[1:]
+    if n.target in (torch.flatten, "flatten"):
+        words = dict(zip(("start_dim", "end_dim"), args, strict=False)) | n.kwargs
+        return words in ({"start_dim": 1}, {"start_dim": 1, "end_dim": -1})
+    sizes = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+    shaped = n.target in (torch.reshape, "reshape", "view") and not n.kwargs and len(sizes) == 2
+    return shaped and _is_batch(sizes[0]) and isinstance(sizes[1], int)
 
 
 class _Proxy(torch.fx.Proxy):
@@ -191,14 +208,16 @@ class _Reader(torch.fx.Interpreter):
                 self._written(n)
                 return
             if n.target in _PRODUCTS:
-                self._add(n, layers.Call(_multiplied, tuple(value.shape[1:])), *tensors)
+                self._add(n, layers.Multiply(), *tensors)
                 self._written(n)
                 return
+        if found is None and value.ndim == 2 and _flattens(n):
+            found = layers.Flatten()
         if found is None:
             self._called(n, value)
         else:
             self._add(n, found, tensors[0])
-            if found.passes:
+            if found.passes or isinstance(found, layers.Flatten):
                 self._share(n, tensors[0])
             else:
                 self._written(n)
