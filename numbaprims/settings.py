@@ -158,8 +158,8 @@ def _check_threads(name: str, value: Any) -> int | None:
 
 
 def _check_verbose(name: str, value: Any) -> int:
-    if value is True or value is False:
-        return int(value)
+    if isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in _TRUE + _FALSE):
+        return int(_check_bool(name, value))
     return _check_int(name, value, 0, 2, "0, 1, 2, False or True")
 
 

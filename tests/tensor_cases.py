@@ -7,6 +7,7 @@ import numpy as np
 
 from numbaprims.formulas.maps import BINARY
 from numbaprims.formulas.tensor import REDUCTIONS
+from numbaprims.reference.convert import to_float64
 
 BROADCASTS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "alike": ((7, 67), (7, 67)), "row": ((7, 67), (67,)), "column": ((33, 20), (33, 1)), "one": ((4, 500), ()),
@@ -24,6 +25,15 @@ def _pair(a: tuple[int, ...], b: tuple[int, ...], *more: Any, c: bool = False, *
         return (*given, *more), {**words, **({"c": rng.standard_normal(a)} if c else {})}
 
     return make
+
+
+def near_ties(dtype: str) -> np.ndarray:
+    """float64 half-way between neighbours of a type of 16 bits, a little beside, and what is special."""
+    infinite, edge = {"f16": (0x7C00, 65520.0), "bf16": (0x7F80, (2 - 2**-8) * 2.0**127)}[dtype]
+    values = to_float64(np.arange(infinite, dtype=np.uint16), dtype)
+    ties = np.append(values[:-1] / 2 + values[1:] / 2, edge)[:, None] * [1 - 2**-40, 1, 1 + 2**-40]
+    found = np.concatenate([values, ties.ravel(), [1e300, 5e-324, 2.0**-140, np.inf, np.nan]])
+    return np.concatenate([found, -found])
 
 
 def add_to(add: Callable[..., None], rows: dict[str, tuple[tuple[int, ...], int]]) -> None:

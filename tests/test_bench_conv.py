@@ -123,6 +123,10 @@ def test_a_logged_call_names_its_case():
         (["--shapes", "1x8x9x9x9x3x3", "--groups", "3"], "groups: 3.*8 and of 9"),
         (["--shapes", "1x8x2x2x9x3x3"], "filter 3x3"),
         (["--shapes", "1x8x9x9x9x3x3", "--stride", "1x2x3"], "'1x2x3'"),
+        (["--stride", "0"], "stride: '0' given, but the layers of the suite resnet50 have their own"),
+        (["--shapes", "resnet50", "--padding=-1"], "padding: '-1' given, but the layers of the suite resnet50"),
+        (["--quick", "--dilation", "2x1"], "dilation: '2x1' given"),
+        (["--quick", "--groups", "2"], "groups: 2 given"),
     ],
 )
 def test_wrong_arguments_are_named(words, message):

@@ -153,6 +153,15 @@ def test_output_that_nobody_takes(words: str):
             assert "Traceback" not in done.stderr and said in done.stderr and "ignored" not in done.stderr
 
 
+def test_output_that_was_closed_before():
+    """As ``>&-`` does: Python has no sys.stdout then."""
+    for words, status in (("cache info", 0), ("explain gemm --m 100000000 --n 100000000 --k 100000000", 1)):
+        line = f"import sys; sys.stdout = None; from numbaprims import cli; sys.exit(cli.main({words.split()}))"
+        env = dict(os.environ, PYTHONPATH=str(SOURCE))
+        done = subprocess.run([sys.executable, "-c", line], env=env, capture_output=True, text=True)
+        assert done.returncode == status and "Traceback" not in done.stderr, done.stderr
+
+
 def test_kernels_run_where_the_users_own_functions_do_not_compile(tmp_path: Path):
     code = (
         "import numba, numpy as np, numbaprims\nx = np.ones((4, 4), np.float32)\n"
@@ -263,7 +272,8 @@ def test_warmup_refuses_what_does_not_exist():
     done = command("warmup", "gem")
     assert done.returncode == 2
     assert "'gem'" in done.stderr and "gemm" in done.stderr
-    done = command("warmup", "gemm", "--suite", "resnet50")
-    assert done.returncode == 2 and "there is no suite 'resnet50' of gemm" in done.stderr
+    for name in ("warmup", "tune"):
+        done = command(name, "gemm", "--suite", "resnet50")
+        assert done.returncode == 2 and "there is no suite 'resnet50' of gemm" in done.stderr
     done = command("warmup", "conv", "--hw", "10", "--jobs", "1")
     assert done.returncode == 2 and "--c --k" in done.stderr

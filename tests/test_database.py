@@ -310,6 +310,34 @@ def test_a_locked_file_makes_nobody_wait_long(user):
     assert chosen() == (worst, "user database"), "it is read again as soon as that is over"
 
 
+KILLED = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size=1")  # so that it writes before it commits
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("UPDATE records SET solver='lost'")
+for k in range(3000):
+    connection.execute("INSERT INTO tried SELECT stem, ?, '', '', '', 1, '', 1, 1.0, '', 1.0 FROM records", (str(k),))
+os._exit(9)
+"""
+
+
+@pytest.mark.parametrize("open_before", (True, False))
+def test_what_a_killed_writer_left_is_undone(user, open_before):
+    before, _ = chosen()
+    worst = next(name for name in KINDS if name != before)
+    own = database.user()
+    own.store(key(), [record(worst)])
+    assert chosen() == (worst, "user database")
+    if not open_before:
+        own.close()
+    subprocess.run([sys.executable, "-c", KILLED, str(user)])
+    journal = user.with_name(f"{user.name}-journal")
+    assert journal.exists()
+    numbaprims.dispatch.call.forget()
+    assert chosen() == (worst, "user database") and not journal.exists()
+
+
 WRITER = """
 import dataclasses, sys
 import numpy as np

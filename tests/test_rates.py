@@ -196,6 +196,8 @@ def test_the_command_measures_keeps_shows_and_forgets(tmp_path):
     assert measured.source in command("info").stdout
     assert "removed" in command("calibrate", "--forget").stdout
     assert target.current().rates.source in command("info").stdout
+    forgot = json.loads(command("calibrate", "--forget", "--json").stdout)
+    assert forgot == {"removed": None, "rates": target.current().rates.source}
     assert not list(tmp_path.iterdir())
     env["NUMBAPRIMS_DATABASE"] = "off"
     done = command("calibrate")

@@ -5,13 +5,15 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers import forced
+from helpers import NUMPY_FLOATS, caller_array, forced, from_float64, to_float64
+from tensor_cases import near_ties
 
 import numbaprims
 from numbaprims.cpu import launch, target
 from numbaprims.cpu.reduce import bands
 from numbaprims.dispatch import examples, registry
 from numbaprims.dispatch.explain import problem_of
+from numbaprims.dtypes import LONG_NAMES
 from numbaprims.formulas.maps import BINARY, BITWISE
 from numbaprims.ops import tensor
 from numbaprims.tuning import records
@@ -150,6 +152,21 @@ def test_cast(rng, source, dtype):
             want = np.where(big, limits.max, np.where(big, 0, np.maximum(whole, limits.min)).astype(dtype))
         assert have.dtype == dtype
         np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("dtype", NUMPY_FLOATS[2:])
+@pytest.mark.parametrize("width", (16, 32, 64))
+def test_cast_rounds_once(dtype, width, as_cpu):
+    machine = target.current()
+    if width > machine.vector_bytes:
+        pytest.skip(f"this CPU has vectors of {machine.vector_bytes} bytes")
+    as_cpu(dataclasses.replace(machine, vector_bytes=width))
+    x = near_ties(dtype)
+    whole = (x[abs(x) < 2**30].astype(np.int64)[:, None] + [-1, 0, 1]).ravel()
+    for each in (x, x[::-1], whole, whole.astype(np.int32)):
+        have = numbaprims.cast(each, LONG_NAMES[dtype], out=caller_array(np.zeros(each.shape), dtype))
+        np.testing.assert_array_equal(to_float64(have), to_float64(from_float64(each, dtype), dtype))
 
 
 def test_cast_of_the_largest_integers():

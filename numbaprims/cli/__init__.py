@@ -39,7 +39,7 @@ def told(run: Callable[..., int], *given: Any) -> int:
         try:
             return run(*given)
         finally:
-            sys.stdout.flush()  # or Python does at its end, and nobody is told in words
+            _flush()  # or Python does at its end, and nobody is told in words
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -52,10 +52,15 @@ def told(run: Callable[..., int], *given: Any) -> int:
         return 1
 
 
+def _flush() -> None:
+    if sys.stdout is not None:  # as it is in a process that was begun without one
+        sys.stdout.flush()
+
+
 def _drop_output() -> None:
     """Let Python write nowhere what it could not write."""
     try:
-        sys.stdout.flush()
+        _flush()
     except OSError:
         with contextlib.suppress(OSError):  # of a stream without a number
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -31,8 +31,11 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"numbaprims calibrate: {path} cannot be removed: {error}", file=sys.stderr)
             return 1
         registry.calibrated()
-        print(f"{path} removed" if removed else "nothing was measured before", end="")
-        print(f"; rates: {cpu.rates.source}")
+        if arguments.json:
+            print(json.dumps({"removed": path if removed else None, "rates": cpu.rates.source}, indent=2))
+        else:
+            said = f"{path} removed" if removed else "nothing was measured before"
+            print(f"{said}; rates: {cpu.rates.source}")
         return 0
     from numbaprims.bench.rates import measure_rates
 

@@ -2,7 +2,7 @@
 ``numbaprims bench``, and sizes may also be given one by one."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from numbaprims.stems import STEMS
@@ -145,6 +145,16 @@ def _sizes(stem: str, given: argparse.Namespace) -> dict[str, int]:
         wrong = f"{' '.join(missing)} missing" if missing else f"{' '.join(strange)} means nothing"
         raise ValueError(f"{wrong}: a {stem} has the sizes {' '.join('--' + name for name in wanted)}")
     return {name: found[name] for name in wanted}
+
+
+def suites_of(word: str, stems: Sequence[str]) -> list[tuple[str, str]]:
+    """(stem, suite) of a suite's name, of these stems; ValueError where they have none."""
+    from numbaprims.bench.problems import suites_named
+
+    found = [(stem, suite) for stem, suite in suites_named(word) if stem in stems]
+    if not found:
+        raise ValueError(f"there is no suite {word!r} of {', '.join(stems)}")
+    return found
 
 
 def problems(stem: str, given: argparse.Namespace) -> list[Any]:

@@ -54,13 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _problems(arguments: argparse.Namespace) -> list[Any]:
     if not arguments.suite:
         return problems.problems(arguments.stem, arguments) if arguments.stem else []
-    from numbaprims.bench.problems import suites_named
-
     found = []
-    for stem, suite in suites_named(arguments.suite):
-        if arguments.stem in (None, stem):
-            arguments.shapes = suite
-            found += problems.problems(stem, arguments)
+    for stem, suite in problems.suites_of(arguments.suite, [arguments.stem] if arguments.stem else problems.STEMS):
+        arguments.shapes = suite
+        found += problems.problems(stem, arguments)
     return found
 
 

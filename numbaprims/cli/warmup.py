@@ -63,8 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _asked(arguments: argparse.Namespace) -> Iterator[tuple[str, argparse.Namespace]]:
     """The stems, and the options that name their problems; ValueError for what does not exist."""
-    from numbaprims.bench.problems import suites_named
-
     for stem in arguments.stems:
         if stem not in problems.STEMS:
             raise ValueError(f"stem {stem!r} is not one of {', '.join(problems.STEMS)}")
@@ -73,9 +71,7 @@ def _asked(arguments: argparse.Namespace) -> Iterator[tuple[str, argparse.Namesp
     if not problems.names_shapes(arguments):
         suites += [(stem, "quick") for stem in stems]  # small calls, which the others do not have
     if arguments.suite:
-        suites = [(stem, suite) for stem, suite in suites_named(arguments.suite) if stem in stems]
-        if not suites:
-            raise ValueError(f"there is no suite {arguments.suite!r} of {', '.join(stems)}")
+        suites = [*problems.suites_of(arguments.suite, stems)]
     for stem, suite in suites:
         words = vars(arguments) | {"shapes": suite}
         if stem == "conv":

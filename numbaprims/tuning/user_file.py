@@ -127,8 +127,15 @@ class Database:
     def _read(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         with self._lock:
             try:
-                connection = self._connection()
-                return [] if connection is None else connection.execute(query, values).fetchall()
+                try:
+                    return self._rows(query, values)
+                except sqlite3.OperationalError as error:
+                    if getattr(error, "sqlite_errorname", "") != "SQLITE_READONLY_ROLLBACK":
+                        raise
+                    # a writer was killed: a connection that may write undoes what it left unfinished
+                    with contextlib.closing(self._writer(READ_SECONDS)) as connection:
+                        connection.execute("SELECT 1 FROM sqlite_master").fetchall()
+                    return self._rows(query, values)
             except sqlite3.OperationalError as error:
                 if "locked" in str(error) or "busy" in str(error):
                     warn_once(self.path, f"it is locked by another process ({error}); estimates are used meanwhile")
@@ -137,6 +144,10 @@ class Database:
             except (sqlite3.Error, OSError, ValueError, OverflowError) as error:
                 self._give_up(error)
             return []
+
+    def _rows(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+        connection = self._connection()
+        return [] if connection is None else connection.execute(query, values).fetchall()
 
     def _give_up(self, error: Exception) -> None:
         """Until the file changes it is not looked at again."""
@@ -248,7 +259,7 @@ class Database:
         with self._lock:
             for attempt in (1, 2):
                 try:
-                    with contextlib.closing(self._writer()) as connection:
+                    with contextlib.closing(self._writer(WRITE_SECONDS)) as connection:
                         connection.execute("BEGIN IMMEDIATE")
                         self._prepare(connection)
                         for statement, rows in statements:
@@ -263,9 +274,9 @@ class Database:
                     return False
         return False
 
-    def _writer(self) -> sqlite3.Connection:
+    def _writer(self, seconds: float) -> sqlite3.Connection:
         make_private(os.path.dirname(self.path))
-        return sqlite3.connect(self.path, timeout=WRITE_SECONDS, isolation_level=None)
+        return sqlite3.connect(self.path, timeout=seconds, isolation_level=None)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Make the tables of a new file; ValueError for one that is not ours."""

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
-from helpers import assert_close
+from helpers import NUMPY_FLOATS, assert_close, caller_array, from_float64, to_float64
+from tensor_cases import near_ties
 
 import numbaprims
+from numbaprims.dtypes import LONG_NAMES
 from numbaprims.formulas.maps import BINARY, BITWISE
 from numbaprims.formulas.tensor import REDUCTIONS
 
@@ -77,6 +79,15 @@ def test_other_elements(gpu, rng, dtype):
     if dtype.startswith("float"):
         have, want = both("scale", x, 0.5)
         np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.parametrize("dtype", NUMPY_FLOATS[2:])
+def test_cast_rounds_once(gpu, dtype):
+    x = np.resize(near_ties(dtype), (999, 263))[::9].ravel()
+    for each in (x, x[abs(x) < 2**30].astype(np.int32) + 1):
+        with numbaprims.config(device="emulated"):
+            have = numbaprims.cast(each, LONG_NAMES[dtype], out=caller_array(np.zeros(each.shape), dtype))
+        np.testing.assert_array_equal(to_float64(have), to_float64(from_float64(each, dtype), dtype))
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "int64"])

@@ -64,6 +64,9 @@ def _layers(options: Namespace) -> list[tuple[str, Layer]]:
         if name == "given":
             found.append((name, _given(suite, options)))
         else:
+            for option, plain in (("stride", "1"), ("padding", "0"), ("dilation", "1"), ("groups", "1")):
+                if str(value := getattr(options, option)) != plain:
+                    raise ValueError(f"{option}: {value!r} given, but the layers of the suite {name} have their own")
             found += [(name, layer) for layer in conv_suites.layers(suite, batches)]
     return found
 

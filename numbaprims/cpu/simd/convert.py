@@ -147,9 +147,21 @@ def nearest_ints_value(builder: Any, value: Any) -> Any:
     return builder.call(function, [value])
 
 
+def _odd_value(builder: Any, value: Any) -> Any:
+    """float64 as float32, what is between two of them as the one with an odd last digit: which cannot be half-way
+    between two floats of 16 bits, so that rounding to those is as if once."""
+    nearest = builder.fptrunc(value, like(value, ir.FloatType()))
+    back, bits = builder.fpext(nearest, value.type), builder.bitcast(nearest, like(value, ir.IntType(32)))
+    size = declare(builder, f"llvm.fabs.{suffix(value.type)}", value.type, [value.type])
+    beyond = builder.fcmp_ordered(">", builder.call(size, [back]), builder.call(size, [value]))
+    bits = builder.sub(bits, builder.zext(beyond, bits.type))
+    bits = builder.or_(bits, builder.zext(builder.fcmp_ordered("!=", back, value), bits.type))
+    return builder.bitcast(bits, nearest.type)
+
+
 def stored_value(builder: Any, value: Any, elem: str) -> Any:
-    """Floats as an array of any type holds them: rounded to floats, towards zero and saturated to integers; integers
-    as `narrow_value` has them."""
+    """Floats as an array of any type holds them: rounded once to floats, towards zero and saturated to integers;
+    integers as `narrow_value` has them."""
     bits, kind = ELEMENTS[elem]
     own = value.type.element if isinstance(value.type, ir.VectorType) else value.type
     if isinstance(own, ir.IntType):
@@ -158,6 +170,8 @@ def stored_value(builder: Any, value: Any, elem: str) -> Any:
         return _narrow_floats(builder, value, elem)
     if kind in "iu":
         return ints_value(builder, value, ir.IntType(bits))
+    if bits == 16 and isinstance(own, ir.DoubleType):
+        value = _odd_value(builder, value)
     return narrow_value(builder, floats_value(builder, value, llvm_element("f64" if elem == "f64" else "f32")), elem)
 
 

@@ -39,8 +39,17 @@ def as_stored(builder: Any, values: Sequence[Value], dtype: str) -> list[Any]:
         return _narrow(builder, found, "u8" if dtype == "bool" else dtype)
     numbers = [value.value for value in values]
     if numbers[0].type != to:
-        numbers = [(builder.fpext if to == F64 else builder.fptrunc)(number, to) for number in numbers]
+        change = builder.fpext if to == F64 else builder.fptrunc
+        numbers = [_odd(builder, each) if dtype in ("f16", "bf16") else change(each, to) for each in numbers]
     return _narrow(builder, numbers, dtype)
+
+
+def _odd(builder: Any, number: Any) -> Any:
+    """float64 as float32, what is between two of them as the one with an odd last digit: which cannot be half-way
+    between two floats of 16 bits, so that rounding to those is as if once."""
+    (cut,) = asm(builder, "cvt.rz.f32.f64 $0, $1;", [number], [F32])
+    inexact = builder.fcmp_ordered("!=", builder.fpext(cut, F64), number)
+    return builder.bitcast(builder.or_(builder.bitcast(cut, I32), builder.zext(inexact, I32)), F32)
 
 
 def _saturated(builder: Any, number: Any, kind: Any) -> Any:
