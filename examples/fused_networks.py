@@ -1,4 +1,4 @@
-"""Whole networks by `numbaprims.frontends.torch.fuse`, beside torch in both layouts and onnxruntime, in turns.
+"""Whole networks by `numbaprims.frontends.torch.fuse`, beside torch in both layouts, in turns, and onnxruntime.
 
     python examples/fused_networks.py --threads 1,2 resnet50 mobilenet_v2 vit_b_16
 
@@ -99,6 +99,18 @@ def session(net: torch.nn.Module, x: torch.Tensor) -> Callable[[], Any] | None:
     return lambda: made.run(None, image)
 
 
+def in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of calls, one after another."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            call()  # what was cached of others is gone
+            begin = time.perf_counter()
+            call()
+            times[name].append(1e3 * (time.perf_counter() - begin))
+    return times
+
+
 def measured(net: torch.nn.Module, x: torch.Tensor, rounds: int) -> tuple[dict[str, float], float]:
     """(milliseconds a call of each, by medians of turns; the largest difference, of the largest result)."""
     last = copy.deepcopy(net).to(memory_format=torch.channels_last)
@@ -109,18 +121,12 @@ def measured(net: torch.nn.Module, x: torch.Tensor, rounds: int) -> tuple[dict[s
         "torch nhwc": lambda: last(images),
         "fuse": lambda: fused(x),
     }
-    if by_onnx := session(net, x):
-        calls["onnxruntime"] = by_onnx
     with torch.no_grad():
         want = net(x)
         error = float((fused(x) - want).abs().max() / want.abs().max())
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        for _ in range(rounds):
-            for name, call in calls.items():
-                call()  # what was cached of others is gone
-                begin = time.perf_counter()
-                call()
-                times[name].append(1e3 * (time.perf_counter() - begin))
+        times = in_turns(calls, rounds)
+    if by_onnx := session(net, x):  # its threads spin as long as it is there: 6 ms of others took 116
+        times |= in_turns({"onnxruntime": by_onnx}, rounds)
     return {name: statistics.median(each) for name, each in times.items()}, error
 
 

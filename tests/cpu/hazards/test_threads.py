@@ -290,6 +290,36 @@ def test_omp_is_preferred(run_script):
     assert (name, wrong) == ("omp", 0) and "fastest" in why
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="regions are begun by OpenMP's functions on Linux")
+@pytest.mark.parametrize("torch_first", [True, False])
+def test_regions_run_on_the_threads_of_torch(run_script, torch_first):
+    """Two libraries' threads wait for regions on the same CPUs, 4 ms a region."""
+    pytest.importorskip("numba.np.ufunc.omppool", reason="this machine has no OpenMP library")
+    if torch_first:
+        pytest.importorskip("torch")
+    path, of_torch, wrong, same = run_script(
+        f"""
+        import ctypes, json, os, sys
+        {"import torch" if torch_first else "sys.modules['torch'] = type(sys)('torch')"}
+        from toy import ranges
+        from numbaprims.cpu import threads
+        check = ranges.Check()
+        check(100)
+        begin, number = threads._shared[threads.BEGIN], threads._shared[threads.NUMBER]
+        def library(address):
+            for line in open("/proc/self/maps"):
+                low, high = (int(each, 16) for each in line.split()[0].split("-"))
+                if low <= address < high:
+                    return line.split()[-1]
+        lib = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so") if {torch_first} else ""
+        wanted = ctypes.cast(ctypes.CDLL(lib).GOMP_parallel, ctypes.c_void_p).value if lib else 0
+        print(json.dumps([library(begin), wanted == begin, check.wrong, library(begin) == library(number)]))
+        """,
+        **on("omp"),
+    )
+    assert wrong == 0 and same and of_torch == torch_first and "omp" in os.path.basename(path)
+
+
 def test_workqueue_where_nothing_else_is(run_script):
     name, why, wrong, _ = run_script(LAYER.format(before=WITHOUT_OMP), **FOUR)
     assert wrong == 0
