@@ -310,6 +310,43 @@ def test_every_config(solver, layout, prepared):
     assert len(ways) == (2 if layout == "NCHW" and solver.name != "im2col_gemm" else 1)
 
 
+ENDED = (
+    ((2, 33, 9, 9), (50, 33, 1, 1), {}),
+    ((1, 500, 7, 8), (37, 500, 1, 1), {}),
+    ((1, 40, 1, 70), (68, 10, 1, 1), {"groups": 4}),
+    ((1, 16, 30, 31), (5, 16, 1, 1), {}),
+)
+
+
+@pytest.mark.parametrize("kind, most", [("identity", np.inf), ("relu", np.inf), ("clipped_relu", 6.0)])
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_product_ends_its_sums(kind, most, biased, dtype):
+    """A bias and relu in registers give what passes over the sums give; nothing behind the bias is read."""
+    rng, cpu, ended = np.random.default_rng(3), target.current(), set()
+    for x_shape, w_shape, window in ENDED:
+        x, w = (rng.integers(-3, 4, shape).astype(dtype) for shape in (x_shape, w_shape))
+        bias = memory(w_shape[0] * x.itemsize, True)[0].view(dtype) if biased else None
+        if biased:
+            bias[:] = rng.integers(-3, 4, w_shape[0])
+        x[0, 1, 0, :3] = np.nan, np.inf, -np.inf
+        with np.errstate(invalid="ignore"):
+            expected = numbaprims.conv(x, w, bias, algorithm="naive", **window)
+        least = -np.inf if kind == "identity" else 0.0
+        expected = np.where(expected < least, least, np.where(expected > most, most, expected))
+        words = {} if kind == "identity" else {"activation": (kind, {"alpha": most}) if most < np.inf else kind}
+        dense, wide = (np.full((*expected.shape[:3], columns), np.nan, dtype) for columns in (expected.shape[3], 200))
+        for out in (dense, wide[..., 7 : 7 + expected.shape[3]]):  # into the latter the sums are moved
+            problem = POSES["conv"](x, w, bias, **words, **window, out=out)
+            for config in Gemm1x1().configs(problem, cpu):
+                ended.add(lay_out(Layout, problem, cpu, config).ended())
+                out[:] = np.nan
+                numbers = (1.0, 0.0, min(most, 1e300), 0.0, 0.0, 0.0)
+                Gemm1x1().bind(problem, cpu, config)(out, x, w, None, bias, None, None, *numbers)
+                np.testing.assert_array_equal(out, expected)
+    assert {"identity": 1, "relu": 2, "clipped_relu": 3}[kind] in ended or not (biased or kind != "identity")
+
+
 def test_images_share_a_tile_where_they_are_small():
     problem = POSES["conv"](np.zeros((16, 64, 7, 7), np.float32), np.zeros((64, 64, 3, 3), np.float32), padding=1)
     cpu = target.current()

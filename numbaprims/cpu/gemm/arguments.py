@@ -58,6 +58,9 @@ MULTIPLY = Arguments(
     ints=("rows", "columns", "k", "first", "total_step", "a_step", "a_k_step", "b_step", "shift"),
 )
 
+# The same, and where `last` is set the end of the sums: a bias for each row, and what they are cut to.
+MULTIPLY_ENDED = Arguments((*MULTIPLY.arrays, "bias"), ("low", "high"), (*MULTIPLY.ints, "last"))
+
 # Rows lo ... hi - 1 of a block: out = act(alpha total + beta c + bias); the block begins at (i, j) of the product.
 FINISH = Arguments(
     arrays=("out", "total", "c", "bias", "factors"),

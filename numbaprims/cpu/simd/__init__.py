@@ -152,7 +152,7 @@ from numbaprims.cpu.simd.tiles.product import (
     tile_store,
     tile_zeros,
 )
-from numbaprims.cpu.simd.tiles.product_rows import tile_multiply_rows
+from numbaprims.cpu.simd.tiles.product_rows import tile_end, tile_multiply_rows
 from numbaprims.cpu.simd.tiles.short import SHORT_SCALE, pack_short, short_able
 from numbaprims.cpu.simd.transforms import (
     some_vectors,
@@ -305,6 +305,7 @@ __all__ = [
     "tanh",
     "tile_add",
     "tile_inner",
+    "tile_end",
     "tile_load",
     "tile_multiply",
     "tile_multiply_ahead",

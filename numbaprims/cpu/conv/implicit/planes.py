@@ -11,6 +11,7 @@ These kernels compute addresses and call others by pointer, as gemm's drivers do
 from __future__ import annotations
 
 import functools
+import math
 
 from numbaprims.cpu.conv.implicit.gather import GATHER
 from numbaprims.cpu.conv.implicit.tiles import (
@@ -24,7 +25,7 @@ from numbaprims.cpu.conv.implicit.tiles import (
     stage_block,
     y_start,
 )
-from numbaprims.cpu.gemm.arguments import MULTIPLY
+from numbaprims.cpu.gemm.arguments import MULTIPLY_ENDED
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.simd import address_of, call_range, stack_record
 
@@ -38,7 +39,14 @@ def make_planes() -> RangeKernel:
         panel = address_of(args.panel[worker])
         staged = address_of(args.staged[worker])
         gather = stack_record(GATHER)
-        product = stack_record(MULTIPLY)
+        product = stack_record(MULTIPLY_ENDED)
+        product.bias = 0
+        product.low = -math.inf
+        product.high = math.inf
+        if args.ended > 1:
+            product.low = 0.0
+        if args.ended > 2:
+            product.high = args.p0
         nr = args.nr
         for number in range(lo, hi):
             t, tile = open_pass(args, number)
@@ -77,6 +85,8 @@ def make_planes() -> RangeKernel:
             product.b = panel
             product.rows = rows
             product.total_step = step
+            if args.ended and args.has_bias:
+                product.bias = address_of(args.bias) + args.acc_size * row0
             for c0 in range(0, depth, block):
                 channels = min(block, depth - c0)
                 k = channels * window
@@ -84,6 +94,7 @@ def make_planes() -> RangeKernel:
                 product.a = a
                 product.k = k
                 product.first = 1 if c0 == 0 else 0
+                product.last = 1 if args.ended and c0 + channels == depth else 0
                 if direct != 1 and k > 0:
                     stage_block(args, t, staged, images, n0, o0, p0, q0, group * depth + c0, channels)
                 if direct:

@@ -168,8 +168,18 @@ class Layout:
             "has_bias": int(p.bias), "bias_step": p.strides.bias, "in_size": DTYPES[self.in_dtype].itemsize,
             "w_size": DTYPES[p.w_dtype].itemsize, "out_size": DTYPES[p.out_dtype].itemsize, "acc_size": self.size,
             "width": self.width, "nr": self.NR, "mc": self.mc, "m_blocks": self.m_blocks,
-            "private": int(self.private),
+            "private": int(self.private), "ended": self.ended(),
         }  # fmt: skip
+
+    def ended(self) -> int:
+        """What the product itself does at the end of the sums (see IMPLICIT); 0 where that is a pass over them."""
+        p = self.problem
+        in_out = self.table[:, PASS.slot("sums_in_out")].all()  # else they are moved there, by what ends them
+        if self.channels_last or self.direct != 1 or p.direction != "forward" or not in_out:
+            return 0
+        if not p.ends or p.scaled or p.has_c or p.requantized or (p.bias and p.strides.bias != 1):
+            return 0
+        return {"identity": 1, "relu": 2, "clipped_relu": 3}.get(p.activation.kind, 0)
 
     def count(self, name: str) -> int:
         """A word of the table, summed over the passes."""
@@ -180,7 +190,8 @@ class Layout:
         p, acc, W = self.problem, self.acc, self.W
         in_dtype = self.in_dtype
         finish = 0
-        if p.ends or not self.table[:, PASS.slot("sums_in_out")].all():
+        ended = self.ended()
+        if not ended and (p.ends or not self.table[:, PASS.slot("sums_in_out")].all()):
             finish = make_finish(acc, p.out_dtype, bias_dtype(p), W).address
         common = {
             "pack": make_pack_weights(p.w_dtype, acc, W).address,
@@ -195,7 +206,8 @@ class Layout:
         stage = make_stage(in_dtype, acc, W).address
         if self.direct:
             b_dtype = in_dtype if self.direct == 1 else acc
-            multiply = make_direct(acc, b_dtype, acc, self.MR, self.NV, W, True, rows_ahead(self.mc, self.MR))
+            ahead = rows_ahead(self.mc, self.MR)
+            multiply = make_direct(acc, b_dtype, acc, self.MR, self.NV, W, True, ahead, ended > 0)
             return common | {"stage": stage, "multiply": multiply.address}
         return common | {
             "stage": stage, "gather": make_gather(acc, self.NV, W).address,

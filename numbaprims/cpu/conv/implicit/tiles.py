@@ -23,8 +23,10 @@ from numbaprims.cpu.simd import (
 
 # table: address of the words of all passes.  *_size: bytes of an element; width: columns or rows of a panel of
 # weights, nr: of a panel of patches; mc: rows (or columns) of weights in a tile, a multiple of width.  private: 1
-# where each tile packs the weights that it meets for itself.  columns: address of im2col's COLUMNS; x_moved, y_moved: 1
-# where the input or the result of the product is the column matrix.
+# where each tile packs the weights that it meets for itself.  ended: what the last product of a tile cuts its sums to,
+# beside the bias that it adds: 1 nothing, 2 what is below 0, 3 what is above p0 too; 0 where it ends nothing.
+# columns: address of im2col's COLUMNS; x_moved, y_moved: 1 where the input or the result of the product is the column
+# matrix.
 # Shared: all weights' panels, the number of workers, the column matrix.  A worker's own: a panel of patches (or the
 # places of pixels), the copy and of which pixels it is, sums, transposed sums, weights, a row of im2col's gradient.
 IMPLICIT = Arguments(
@@ -34,7 +36,7 @@ IMPLICIT = Arguments(
         "table", "passes", "activation", "has_c", "has_bias", "bias_step",
         "stage", "gather", "multiply", "transpose", "finish", "pack",
         "in_size", "w_size", "out_size", "acc_size", "width", "nr", "mc", "m_blocks", "private",
-        "columns", "x_moved", "y_moved",
+        "ended", "columns", "x_moved", "y_moved",
     ),
     shared=("weights", "workers", "matrix"),
     own=("panel", "staged", "held", "sums", "transposed", "some_weights", "row"),

@@ -80,3 +80,25 @@ def tile_multiply_rows(typingctx, tile, a, places, i, rows, unit, b, k, ahead, L
 
     i64 = types.int64
     return result(tile, a, i64, i64, i64, i64, b, i64, ahead, LINES, MR, NV, W), codegen
+
+
+@intrinsic(prefer_literal=True)
+def tile_end(typingctx, tile, shifts, low, high, MR):  # type: ignore[no-untyped-def]
+    """Row r of a tile plus shifts[r], cut to low ... high, both vectors; NaN stays."""
+    rows = int_literal(MR)
+    if rows is None or not isinstance(tile, types.UniTuple) or not isinstance(shifts, Pointer):
+        return None
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        out, across, lanes = [], tile.count // rows, tile.dtype.n
+        for i in range(tile.count):
+            if i % across == 0:
+                at = builder.gep(args[1], [number(i // across)])
+                shift = splat_value(builder, builder.load(at), lanes)
+            x = builder.fadd(builder.extract_value(args[0], i), shift)
+            for limit, beyond in ((args[2], "<"), (args[3], ">")):
+                x = builder.select(builder.fcmp_ordered(beyond, x, limit), limit, x)
+            out.append(x)
+        return context.make_tuple(builder, tile, out)
+
+    return tile(tile, shifts, tile.dtype, tile.dtype, MR), codegen
