@@ -68,6 +68,7 @@ def joined(recording: Recording, arrays: Sequence[np.ndarray], results: int) -> 
     if not recording.whole:
         return "not everything that is computed is a launch"
     memories = [_Memory(array, number, -1) for number, array in enumerate(arrays)]
+    memories += [_Memory(array, None, len(recording.launches)) for array in recording.pieced]
     moving: dict[int, np.ndarray] = {}
     found: list[_Found] = []
     for at, launch in enumerate(recording.launches):
@@ -88,7 +89,8 @@ def joined(recording: Recording, arrays: Sequence[np.ndarray], results: int) -> 
             if memory is None and _moves(launch.program, number):
                 moving[array.ctypes.data] = array
             if memory is not None:
-                memory.last, memory.written = at, memory.written or number in launch.outputs
+                memory.first, memory.last = min(memory.first, at), at
+                memory.written = memory.written or number in launch.outputs
             places[number] = array, memory
         found.append((launch.program, launch, places))
     if not all(memory.written for memory in memories[:results]):
@@ -97,7 +99,8 @@ def joined(recording: Recording, arrays: Sequence[np.ndarray], results: int) -> 
         return f"{len(arrays) + len(moving)} arrays are more than a program takes"
     numbers = {address: len(arrays) + k for k, address in enumerate(moving)}
     teams = _teams(found)
-    shared = _lay_out([memory for memory in memories if memory.number is None])
+    temporary = [memory for memory in memories if memory.number is None and memory.written]
+    shared = _lay_out(sorted(temporary, key=lambda memory: memory.first))
     parts = [
         Part(program, [place and _target(*place, numbers) for place in places], launch.floats)
         for program, launch, places in found

@@ -33,6 +33,8 @@ class Recording:
     def __init__(self) -> None:
         self.launches: list[Launch] = []
         self.kept: list[Any] = []  # what numbers of launches are the addresses of
+        self.pieced: list[np.ndarray] = []
+        """Temporary arrays that launches write piece by piece, all of each before it is read."""
         self._unbound = 0
 
     @property

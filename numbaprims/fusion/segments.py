@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from numbaprims import arrays
+from numbaprims import arrays, settings
 from numbaprims.fusion.graph import Graph, Item, Stack
 from numbaprims.fusion.joined import JoinedCalls
 from numbaprims.fusion.layers import Call, Concat
@@ -33,25 +33,37 @@ class Program:
         """value -> the concatenation that it is written into, and where."""
         self.copies: dict[int, list[tuple[int, Any]]] = {}
         """concatenation -> what is copied into it, and where."""
-        for item in items:
-            if isinstance(item.layer, Concat):
-                self._place(item, made if in_place else {})
+        concats = [item for item in items if isinstance(item.layer, Concat)]
+        for at, item in reversed([*enumerate(concats)]):
+            self._place(item, made if in_place else {}, concats[at + 1 :] if in_place else [])
         self.alone = len(items) == 1 and len(items[0].inputs) == 1 and not self.copies
         """Whether one call is all: it checks its own arguments."""
         self.over = {item.result for item in items if in_place and self._overwrites(item, made)}
         """Results that may lie where their input does."""
 
-    def _place(self, item: Item, made: dict[int, Item]) -> None:
+    def _place(self, item: Item, made: dict[int, Item], later: Sequence[Item]) -> None:
+        """Let its branches write where it lies: at the beginning of one that has them and more behind, if there is one,
+        as each of a dense block has."""
         axis, at = channel_axis(item.shape, self.graph.layout), 0
-        self.copies[item.result] = []
+        places = []
         for value in item.inputs:
             channels = self.graph.nodes[value].shape[axis]
-            cut = (*(slice(None),) * axis, slice(at, at + channels))
+            places.append((value, (*(slice(None),) * axis, slice(at, at + channels))))
             at += channels
+        copied = self.copies[item.result] = list[tuple[int, Any]]()
+        whole = next((each for each in later if axis == 1 and each.inputs[: len(places)] == item.inputs), None)
+        if whole is not None:
+            self.home[item.result] = whole.result, (slice(None), slice(at))
+            behind = self.copies[whole.result]
+            # what it would copy there is copied before this is read
+            copied += [place for place in places if place in behind]
+            behind[:] = [place for place in behind if place not in copied]
+            return
+        for value, cut in places:
             if value in made and value not in self.home:
                 self.home[value] = item.result, cut
             else:
-                self.copies[item.result].append((value, cut))
+                copied.append((value, cut))
 
     def _overwrites(self, item: Item, made: dict[int, Item]) -> bool:
         source = item.inputs[0]
@@ -64,6 +76,7 @@ class Program:
         place, runs = bound
         last, values, buffers = self.graph.last, dict(zip(self.given, given, strict=True)), dict[int, Any]()
         images = given[0].shape[0]
+        pieced = getattr(settings.current().trial, "pieced", None)
 
         def room(value: int) -> Any:
             """Where a value has to be written; None: anywhere."""
@@ -79,7 +92,11 @@ class Program:
             if value not in buffers:
                 shape = images, *self.graph.nodes[value].shape[1:]
                 target = room(value)
-                buffers[value] = place.library.empty(shape, place.dtype)[0] if target is None else target
+                if target is None:
+                    target, storage = place.library.empty(shape, place.dtype)
+                    if pieced is not None:
+                        pieced.append(storage)
+                buffers[value] = target
             return buffers[value]
 
         for at, (item, run) in enumerate(zip(self.items, runs, strict=True)):
