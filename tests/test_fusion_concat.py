@@ -5,6 +5,7 @@ import pytest
 from fusion_cases import agrees, array, conv, norm
 
 import numbaprims
+from numbaprims.cpu import joined
 from numbaprims.fusion.layers import Activation, Call, Concat, GlobalAvgPool, MaxPool, Scale, Wired
 
 pytestmark = pytest.mark.cpu
@@ -72,3 +73,26 @@ def test_branches_are_one_native_call():
         agrees(net, array(1, 3, 6, 5))
         agrees(net, array(3, 3, 6, 5))
     assert not net._segments[0].joined.why and len(net._segments[0].joined._kinds) >= 3
+
+
+def test_parts_that_a_function_reads_too():
+    """What leaves a native call is no part of an array that it writes piece by piece."""
+    steps = [(conv(2, 3), (0,)), (conv(3, 3), (0,)), (conv(1, 3), (0,))]
+    steps += [(Concat([()] * 2), (1, 2)), (Concat([()] * 3), (1, 2, 3)), (conv(2, 5), (4,)), (conv(2, 6), (5,))]
+    steps += [(Call(np.tanh), (1,)), (Call(np.sin), (4,)), (Call(np.cos), (5,))]
+    steps += [(Concat([()] * 5), (6, 7, 8, 9, 10)), (conv(3, 17), (11,))]
+    net = numbaprims.fuse(Wired(steps), (2, 3, 4, 6))
+    with numbaprims.config(device="cpu"):
+        for n in (2, 1):
+            agrees(net, array(n, 3, 4, 6))
+    assert [segment.joins for segment in net._segments] == [True, False, False, False, True]
+    assert not any(segment.joined.why for segment in net._segments)
+
+
+def test_a_result_that_is_a_part_of_another_array_is_refused():
+    x, whole = array(3, 4), np.empty((2, 3, 4), np.float32)
+    _, recording = joined.recorded(lambda: numbaprims.relu(x, out=whole[0]))
+    recording.pieced.append(whole)
+    assert joined.joined(recording, [whole[0], x], 1) == (
+        "an array of the call is a part of what is written piece by piece"
+    )

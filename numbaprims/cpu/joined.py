@@ -68,7 +68,13 @@ def joined(recording: Recording, arrays: Sequence[np.ndarray], results: int) -> 
     if not recording.whole:
         return "not everything that is computed is a launch"
     memories = [_Memory(array, number, -1) for number, array in enumerate(arrays)]
-    memories += [_Memory(array, None, len(recording.launches)) for array in recording.pieced]
+    of_call = tuple(memories)
+    for array in recording.pieced:
+        pieced = _Memory(array, None, len(recording.launches))
+        if not any(each.holds(pieced.low, pieced.high) for each in of_call):  # as where it is a result
+            if any(each.low < pieced.high and pieced.low < each.high for each in of_call):
+                return "an array of the call is a part of what is written piece by piece"
+            memories.append(pieced)
     moving: dict[int, np.ndarray] = {}
     found: list[_Found] = []
     for at, launch in enumerate(recording.launches):

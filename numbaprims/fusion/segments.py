@@ -52,7 +52,7 @@ class Program:
             at += channels
         copied = self.copies[item.result] = list[tuple[int, Any]]()
         whole = next((each for each in later if axis == 1 and each.inputs[: len(places)] == item.inputs), None)
-        if whole is not None:
+        if whole is not None and item.result not in self.wanted:
             self.home[item.result] = whole.result, (slice(None), slice(at))
             behind = self.copies[whole.result]
             # what it would copy there is copied before this is read
@@ -60,7 +60,8 @@ class Program:
             behind[:] = [place for place in behind if place not in copied]
             return
         for value, cut in places:
-            if value in made and value not in self.home:
+            # what others get is an array of its own, not a part of one
+            if value in made and value not in self.home and value not in self.wanted:
                 self.home[value] = item.result, cut
             else:
                 copied.append((value, cut))
