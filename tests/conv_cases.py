@@ -8,6 +8,7 @@ import helpers
 import numpy as np
 from hypothesis import strategies as st
 
+import numbaprims
 from numbaprims import shapes
 from numbaprims.dispatch import registry
 from numbaprims.reference import conv as reference
@@ -205,3 +206,18 @@ def cases(draw: Any, largest: int = 24) -> Case:
         sizes.append(draw(st.integers(extent, max(extent, largest if rank < 3 else 8))))
     n = draw(st.sampled_from((1, 1, 2, 3)))
     return Case((n, c, *sizes), (k, c // groups, *kernel), stride, padding, dilation, groups)
+
+
+def call_and_plan_agree(algorithm: str, given: Any, dtype: str, bound: float, **words: Any) -> None:
+    """x, weight and bias, as stored, by a solver: what the definition gives, and by packed weights the same bits."""
+    wide = [helpers.to_float64(each, dtype) for each in given]
+    x, weight, bias = (helpers.in_library(each, dtype) for each in given)
+    with numbaprims.config(device="reference"):
+        want = numbaprims.conv(*wide, **words)
+    with numbaprims.config(algorithm={"conv": algorithm}):
+        y = numbaprims.conv(x, weight, bias, **words)
+        planned = numbaprims.conv.plan(x.shape, weight, bias=bias, **words)(x)
+    storage = y.view(np.uint16) if dtype in ("f16", "bf16") else y
+    error = np.abs(helpers.to_float64(storage, dtype) - want).max()
+    assert error <= bound * max(1.0, np.abs(want).max())
+    np.testing.assert_array_equal(y.view(np.uint8), planned.view(np.uint8))

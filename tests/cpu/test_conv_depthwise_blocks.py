@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from conv_cases import call_and_plan_agree
 from fuzzing.guard import Guarded
-from helpers import NUMPY_FLOATS, from_float64, in_library, printed_with_threads, to_float64
+from helpers import NUMPY_FLOATS, from_float64, in_library, printed_with_threads
 
 import numbaprims
 from numbaprims.cpu.conv.depthwise import work
@@ -38,23 +39,14 @@ def arrays(case, dtype):
 @pytest.mark.parametrize("case", CASES)
 def test_the_definition(case, dtype):
     """In a call and by packed weights, which give the same bits."""
-    (x, weight, bias), words = arrays(case, dtype)
-    wide = [to_float64(each, dtype) for each in (x, weight, bias)]
-    x, weight, bias = (in_library(each, dtype) for each in (x, weight, bias))
-    problem, target = problem_of("conv", x, weight, bias, **words), registry.target("cpu")
+    given, words = arrays(case, dtype)
+    arguments = (in_library(each, dtype) for each in given)
+    problem, target = problem_of("conv", *arguments, **words), registry.target("cpu")
     W = lanes(problem.accumulate, target.vector_bytes)
     if 2 * problem.y_size[2] <= W and problem.n * problem.k >= 16 * W:
         assert work.in_blocks(problem, target)
     assert problem.y_size[2] > 2 or problem.n * problem.k >= 256
-    with numbaprims.config(device="reference"):
-        want = numbaprims.conv(*wide, **words)
-    with numbaprims.config(algorithm=DEPTHWISE):
-        y = numbaprims.conv(x, weight, bias, **words)
-        planned = numbaprims.conv.plan(x.shape, weight, bias=bias, **words)(x)
-    storage = y.view(np.uint16) if dtype in ("f16", "bf16") else y
-    error = np.abs(to_float64(storage, dtype) - want).max()
-    assert error <= LAST[dtype] * max(1.0, np.abs(want).max())
-    np.testing.assert_array_equal(y.view(np.uint8), planned.view(np.uint8))
+    call_and_plan_agree("depthwise", given, dtype, LAST[dtype], **words)
 
 
 @pytest.mark.parametrize("at_end", [False, True])

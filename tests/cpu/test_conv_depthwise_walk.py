@@ -5,7 +5,8 @@ import types
 
 import numpy as np
 import pytest
-from helpers import NUMPY_FLOATS, from_float64, in_library, printed_with_threads, to_float64
+from conv_cases import call_and_plan_agree
+from helpers import NUMPY_FLOATS, from_float64, printed_with_threads
 
 import numbaprims
 from numbaprims.cpu.conv.depthwise.solver import Depthwise
@@ -41,19 +42,9 @@ def arrays(case, dtype, layout):
 @pytest.mark.parametrize("case", CASES)
 def test_the_definition(case, layout, dtype):
     """With a bias and an activation's numbers, in a call and by packed weights, which give the same bits."""
-    (x, weight, bias), words = arrays(case, dtype, layout)
+    given, words = arrays(case, dtype, layout)
     words["activation"] = ("clipped_relu", {"alpha": 0.75}) if case == "3x3" else "leaky_relu"
-    wide = [to_float64(each, dtype) for each in (x, weight, bias)]
-    x, weight, bias = (in_library(each, dtype) for each in (x, weight, bias))
-    with numbaprims.config(device="reference"):
-        want = numbaprims.conv(*wide, **words)
-    with numbaprims.config(algorithm=WALK):
-        y = numbaprims.conv(x, weight, bias, **words)
-        planned = numbaprims.conv.plan(x.shape, weight, bias=bias, **words)(x)
-    storage = y.view(np.uint16) if dtype in ("f16", "bf16") else y
-    error = np.abs(to_float64(storage, dtype) - want).max()
-    assert error <= LAST[dtype] * max(1.0, np.abs(want).max())
-    np.testing.assert_array_equal(y.view(np.uint8), planned.view(np.uint8))
+    call_and_plan_agree("depthwise_walk", given, dtype, LAST[dtype], **words)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
