@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.cpu.conv.arguments import itemsize
 from numbaprims.cpu.conv.depthwise.pixels import ARGS
 from numbaprims.cpu.conv.depthwise.rows import prefetch_lines
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
@@ -32,14 +33,14 @@ from numbaprims.cpu.simd.tiles.pixels import pixel_row, store_pixels
 
 
 @functools.cache
-def make_blocks(dtype: str, acc: str, QT: int, R: int, S: int, SH: int, SW: int, W: int) -> RangeKernel:
-    """Kernel over blocks of W planes of the result's images: QT columns of sums in registers."""
+def make_blocks(dtype: str, acc: str, Q: int, R: int, S: int, SH: int, SW: int, W: int) -> RangeKernel:
+    """Kernel over blocks of W planes of the result's images: a row of Q sums in registers."""
     types = ARGS.types(out=dtype, first=dtype, bias=dtype, copy=acc, turned=acc)
     # eight elements of 16 bits are turned as they are stored, not in the type of the sums
     TURNS = int(dtype == acc or W != 8)
-    LINE = 64 // (2 if dtype in ("f16", "bf16") else 8 if dtype == "f64" else 4)
+    LINE = 64 // itemsize(dtype)
 
-    @range_kernel("conv_depthwise_blocks", types, spec=(dtype, acc, QT, R, S, SH, SW, W))
+    @range_kernel("conv_depthwise_blocks", types, spec=(dtype, acc, Q, R, S, SH, SW, W))
     def depthwise_blocks(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         panels = address_of(args.packed)
         if panels == 0:
@@ -49,8 +50,8 @@ def make_blocks(dtype: str, acc: str, QT: int, R: int, S: int, SH: int, SW: int,
         start = stack_tile(acc, 1, 1, W)
         store(start, 0, zeros(acc, W))
         copy, turned = args.copy[worker], args.turned[worker]
-        in_c, out_c, in_h, out_w = args.in_c, args.out_c, args.in_h, args.out_w
-        before, after = in_h * args.in_w, args.out_h * out_w
+        in_c, out_c, in_h = args.in_c, args.out_c, args.in_h
+        before, after = in_h * args.in_w, args.out_h * Q
         for i in range(args.room):
             store(copy, i * W, zeros(acc, W))
         for tile in range(lo, hi):
@@ -73,15 +74,12 @@ def make_blocks(dtype: str, acc: str, QT: int, R: int, S: int, SH: int, SW: int,
                 store(start, 0, load_steps(args.bias, v * args.bias_step, args.bias_step, count, W, acc))
             for p in range(args.out_h):
                 row = p * SH + args.row
-                for q in range(0, out_w, QT):
-                    total = load_rows(start, 0, QT, W)
-                    for r in range(max(-row, 0), min(R, in_h - row)):
-                        total = pixel_row(
-                            total, advance(copy, ((row + r) * args.pitch + q * SW) * W),
-                            advance(weights, (v * R + r * W) * S), S, SW,
-                        )  # fmt: skip
-                    # columns behind the last are overwritten by the next row
-                    store_rows(advance(turned, (p * out_w + q) * W), W, total)
+                total = load_rows(start, 0, Q, W)
+                for r in range(max(-row, 0), min(R, in_h - row)):
+                    total = pixel_row(
+                        total, advance(copy, (row + r) * args.pitch * W), advance(weights, (v * R + r * W) * S), S, SW
+                    )  # fmt: skip
+                store_rows(advance(turned, p * Q * W), W, total)
             if args.activation != 0:
                 activate_in_place(args, turned, after * W)
             for j in range(0, after, W):

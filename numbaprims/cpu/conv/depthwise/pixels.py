@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.cpu.conv.arguments import itemsize
 from numbaprims.cpu.conv.depthwise.rows import prefetch_lines
 from numbaprims.cpu.gemm.blocked import pack
 from numbaprims.cpu.gemm.finish import activate_in_place, load_steps
@@ -98,7 +99,7 @@ def make_pixels(
     """Kernel over groups of rows of the result's images; C, SPLIT and SPREAD as in depthwise_rows."""
     types = ARGS.types(out=dtype, first=dtype, c=dtype, bias=dtype, waiting=acc)
     HIGH, WIDE = (RT * SH, QT * SW) if SPREAD else (RT, QT)
-    LINE = 64 // (2 if dtype in ("f16", "bf16") else 8 if dtype == "f64" else 4)
+    LINE = 64 // itemsize(dtype)
     # input rows and columns that a tile is first to read, and how far from its first row the next tile's are
     ROWS, ACROSS = (RT, QT) if SPREAD else (RT * SH, QT * SW)
     NEXT = RT if SPREAD else (RT - 1) * SH + R

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+from numbaprims.cpu.conv.arguments import itemsize
 from numbaprims.cpu.gemm.finish import activate_in_place
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
@@ -90,7 +91,7 @@ def make_rows(
     """
     types = ARGS.types(out=dtype, first=dtype, second=dtype, c=dtype, bias=dtype, waiting=acc)
     HIGH, NV = (RT * SH, SW) if SPREAD else (RT, 1)
-    LINE = 64 // (2 if dtype in ("f16", "bf16") else 8 if dtype == "f64" else 4)
+    LINE = 64 // itemsize(dtype)
     X_LINES, OUT_LINES = (RT, RT * SH * SW) if SPREAD else (RT * SH * SW, RT)
     X_LINES, OUT_LINES = -(-X_LINES * W // LINE), -(-OUT_LINES * W // LINE)
     AHEAD = 64 * LINE
@@ -156,7 +157,7 @@ def make_gradient(dtype: str, acc: str, RT: int, R: int, S: int, SH: int, SW: in
     """
     types = ARGS.types(out=dtype, first=dtype, second=dtype, c=dtype)
     TAPS = R * S
-    LINE = 64 // (2 if dtype in ("f16", "bf16") else 8 if dtype == "f64" else 4)
+    LINE = 64 // itemsize(dtype)
     X_LINES, Y_LINES, AHEAD = -(-RT * SH * SW * W // LINE), -(-RT * W // LINE), 64 * LINE
 
     @range_kernel("conv_depthwise_gradient", types, spec=(dtype, acc, RT, R, S, SH, SW, W))

@@ -25,7 +25,7 @@ BLOCK = 8  # panels of channels whose sums of a weight's gradient stay in the fi
 # loads.
 PLANE, ROW, ROW_TAP = 82.0, 1.23, 0.902
 VECTOR, VECTOR_TAP, VECTOR_LOAD = 2.46, 0.492, 1.845
-# Of blocks: W x W elements turned and stored, a row of a tile's columns and each of its rows of taps.
+# Of blocks: W x W elements turned and stored, a row of the result and each of its rows of taps.
 TURN, TILE, TILE_ROW = 60.0, 10.0, 2.0
 # How many times as long x and y take from beyond the second-level and the third-level cache as a loop that only moves
 # their bytes.
@@ -161,20 +161,18 @@ def w_tap(problem: Any) -> int:
     return int(problem.strides.w[4 if problem.kernel[2] > 1 else 3])
 
 
-def blocks_tile(problem: Any, target: Any) -> tuple[int, int, int, int]:
-    """Lanes, columns of a tile, and how wide and large the copy of a plane is, in pixels."""
-    p, columns = problem, problem.y_size[2]
-    QT = least_padding(columns, (7, 8, 6, 5))
-    reach = (round_up(columns, QT) - 1) * p.stride[2] + p.kernel[2]
-    pitch = max(p.x_size[2] + p.padding[2], reach)
-    return vector(p, target, p.k), QT, pitch, p.x_size[1] * pitch + 1
+def blocks_copy(problem: Any) -> tuple[int, int]:
+    """How wide and large the copy of a plane is, in pixels, with one that stands for none."""
+    p = problem
+    pitch = max(p.x_size[2] + p.padding[2], (p.y_size[2] - 1) * p.stride[2] + p.kernel[2])
+    return pitch, p.x_size[1] * pitch + 1
 
 
 def blocks_bytes(problem: Any, target: Any) -> dict[str, int]:
     """A worker's copy of a block of planes, and its sums."""
-    W, QT, _, room = blocks_tile(problem, target)
+    W = vector(problem, target, problem.k)
     each = W * itemsize(problem.accumulate)
-    return {"copy": room * each, "turned": (problem.pixels + max(QT, W)) * each}
+    return {"copy": blocks_copy(problem)[1] * each, "turned": (problem.pixels + W) * each}
 
 
 def in_blocks(problem: Any, target: Any) -> bool:
@@ -196,14 +194,13 @@ def in_blocks(problem: Any, target: Any) -> bool:
 def blocks_time(problem: Any, target: Any) -> float:
     """Seconds that blocks of planes take."""
     p, rates = problem, target.rates
-    W, QT, *_ = blocks_tile(p, target)
+    W = vector(p, target, p.k)
     (_, R, S), SH, pad = p.kernel, p.stride[1], p.padding[1]
     rows = sum(min(R, p.x_size[1] - at) - max(0, -at) for at in range(-pad, p.y_size[1] * SH - pad, SH))
-    tiles = ceil_div(p.y_size[2], QT)
     turned = ceil_div(p.x_size[1] * p.x_size[2], W) + ceil_div(p.pixels, W)
-    cycles = turned * TURN * W / 16 + tiles * (p.y_size[1] * TILE + rows * TILE_ROW)
+    cycles = turned * TURN * W / 16 + p.y_size[1] * TILE + rows * TILE_ROW
     blocks = p.n * ceil_div(p.k, W)
-    work = rates.cycles(blocks * cycles) + rates.vectors(blocks * tiles * rows * QT * S * VECTOR_TAP)
+    work = rates.cycles(blocks * cycles) + rates.vectors(blocks * rows * p.y_size[2] * S * VECTOR_TAP)
     return float(2.5 * rates.call + work + far_time(p, target) + end_time(p, target))
 
 
@@ -211,7 +208,7 @@ def blocks_program(problem: Any, target: Any, parallel: bool, only_pack: bool = 
     """Planes turned to blocks of channels; `only_pack` for the weights of a plan."""
     p, acc = problem, problem.accumulate
     (_, R, S), (_, SH, SW) = p.kernel, p.stride
-    W, QT, pitch, room = blocks_tile(p, target)
+    W, (pitch, room) = vector(p, target, p.k), blocks_copy(p)
     panels, (_, rows, columns) = ceil_div(p.k, W), p.x_size
     places = np.full(rows * columns + W, room - 1, np.int64)
     places[: rows * columns] = (np.arange(rows)[:, None] * pitch + np.arange(columns) + p.padding[2]).ravel()
@@ -220,7 +217,7 @@ def blocks_program(problem: Any, target: Any, parallel: bool, only_pack: bool = 
         "panels": panels, "pack": make_pack(p.in_dtype, acc, W, W).address, "w_tap": w_tap(p),
         "places": int(places.ctypes.data), "pitch": pitch, "room": room,
     }  # fmt: skip
-    kernel, count = of_blocks.make_blocks(p.in_dtype, acc, QT, R, S, SH, SW, W), p.n * panels
+    kernel, count = of_blocks.make_blocks(p.in_dtype, acc, p.y_size[2], R, S, SH, SW, W), p.n * panels
     phases, packed = packing(p, target, (kernel, count, ceil_div(count, 32)), only_pack)
     return Program.of(
         of_pixels.ARGS, of_pixels.ARGS.of(values), phases, keep=(places,), parallel=parallel,
