@@ -113,12 +113,13 @@ PROFILES = {
     # EPYC of the fourth generation, virtual, 2 cores, 1 MiB and 32 MiB: `numbaprims calibrate`. A vector of 64 bytes
     # takes two turns in its units.
     "znver4": CpuRates(3.68e9, 207e9, 115e9, 99e9, 40e9, 1.0, call=0.54e-6, wake=2.9e-6, phase=0.26e-6, ahead=0),
+    # Xeon of the fifth generation, virtual, 2 cores, 2 MiB and 300 MiB: `numbaprims calibrate`
+    "sapphirerapids": CpuRates(2.7e9, 300e9, 130e9, 21e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6),
     # Not measured: estimates of sustained rates in a cloud, after what the makers say of clocks, units and caches.
     "znver3": CpuRates(3.5e9, 200e9, 95e9, 70e9, 25e9),
     "haswell": CpuRates(3.4e9, 275e9, 98e9, 61e9, 15e9),
     "skylake-avx512": CpuRates(2.7e9, 359e9, 140e9, 40e9, 14e9),
     "icelake-server": CpuRates(2.9e9, 385e9, 140e9, 40e9, 15e9),
-    "sapphirerapids": CpuRates(3.0e9, 390e9, 145e9, 35e9, 17e9),
     # peak and tile loads of one that LLVM took for a rocketlake: 209 GFLOP/s; 1 KiB in 2.5 ns and 6.2 ns
     "graniterapids": CpuRates(3.2e9, 400e9, 165e9, 35e9, 17e9),
     # Published: clock; four units of 16 bytes and three loads a cycle (Arm's Software Optimization Guides of Neoverse
@@ -133,7 +134,7 @@ PROFILES = {
     "apple-m3": CpuRates(4.0e9, 175e9, 120e9, 85e9, 75e9, fma=4.0),
     "apple-m4": CpuRates(4.4e9, 190e9, 130e9, 100e9, 90e9, fma=4.0),
 }
-MEASURED = ("znver4", "znver5")
+MEASURED = ("znver4", "znver5", "sapphirerapids")
 #: Other names of these families. Hypervisors that hide AMX make LLVM take a Sapphire Rapids for a rocketlake.
 FAMILIES = {
     "znver2": "znver3", "broadwell": "haswell", "skylake": "haswell",

@@ -14,8 +14,9 @@ from numbaprims.cpu import target
 from numbaprims.cpu.attention.kernels import make_forward
 from numbaprims.cpu.conv.vnni import amx as vnni
 from numbaprims.cpu.conv.weight_gradient import amx as weight
-from numbaprims.cpu.gemm.amx import BLOCK, EDGE, make_multiply_tiles, make_pack_pieces, make_pack_rows
 from numbaprims.cpu.gemm.arguments import MULTIPLY, PACK
+from numbaprims.cpu.gemm.pieces import BLOCK, EDGE, make_pack_pieces
+from numbaprims.cpu.gemm.tiles import make_multiply_tiles, make_pack_rows
 from numbaprims.cpu.gemm.vnni import make_pack_groups
 from numbaprims.cpu.simd import amx_feature, lanes
 from numbaprims.cpu.simd.tiles.amx import piece_count, pieces
@@ -148,6 +149,32 @@ def test_bits(kind, m, n, k, rng):
                     c[:, :n] = start
                     np.testing.assert_array_equal(product(kind, feature, left, right, c, first), expected)
                     assert (c[:, n:] == 7).all(), "it wrote behind a row"
+
+
+def aligned(array, row, offset=0):
+    """A copy whose rows begin `row` elements apart, the first `offset` elements behind a line."""
+    room = np.zeros(array.shape[0] * row + 128, array.dtype)
+    room = room[-(room.ctypes.data // array.itemsize) % (64 // array.itemsize) + offset :]
+    placed = np.lib.stride_tricks.as_strided(room, array.shape, (row * array.itemsize, array.itemsize))
+    placed[...] = array
+    return placed
+
+
+@pytest.mark.skipif(not target.current().has_fma, reason="needs fused multiply-adds")
+@pytest.mark.parametrize("kind", ["bf16", "s8s8"])
+@pytest.mark.parametrize(("m", "n", "k"), [(70, 40, 192), (600, 33, 128), (33, 70, 100)])
+def test_tiles_take_rows_of_a_where_they_lie(kind, m, n, k, rng):
+    """The same bits from rows that begin lines, from others, and from what is packed; from one block and several."""
+    a, b = operands(kind, m, n, k, rng)
+    dtype = BYTES[kind][1]
+    expected = definition(kind, a, b, np.zeros((m, n), np.int32 if kind in EXACT else np.float32))
+    with forced("gemm", "amx"):
+        for row, offset in ((256, 0), (256, 2), (192, 0), (200, 0), (2048, 0), (4096, 0)):
+            placed = in_library(aligned(a, row, offset), dtype)
+            for wanted in (dtype, "f32") if kind == "bf16" else ("i32",):
+                got = to_float64(numbaprims.gemm(placed, in_library(b, dtype), out_dtype=wanted))
+                rounded = expected if wanted != "bf16" else from_float64(expected, wanted)
+                np.testing.assert_array_equal(got, to_float64(rounded, wanted), str((row, offset, wanted)))
 
 
 @pytest.mark.parametrize("kind", ["bf16", "x4", "x3", "x6"])

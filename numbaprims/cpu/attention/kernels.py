@@ -13,9 +13,9 @@ from __future__ import annotations
 import functools
 
 from numbaprims.cpu.attention.arguments import FORWARD
-from numbaprims.cpu.gemm.amx import add_floats, portable_form
 from numbaprims.cpu.gemm.blocked import pack
 from numbaprims.cpu.gemm.pieces import BLOCK, EDGE, WORDS, store_pairs
+from numbaprims.cpu.gemm.tiles import add_floats, portable_form
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     address_of,
@@ -214,7 +214,7 @@ def make_forward(
                             scores = advance(s, i * NR)
                             if tiles:
                                 add_floats(
-                                    scores, NR, advance(k_tiles, i // EDGE * steps * BLOCK),
+                                    scores, NR, advance(k_tiles, i // EDGE * steps * BLOCK), WORDS,
                                     advance(q_tiles, j * steps * BLOCK), steps, 1, min(EDGE, have - i), NR, i // EDGE,
                                     kind, amx, form, W,
                                 )  # fmt: skip
@@ -244,7 +244,7 @@ def make_forward(
                             if tiles:
                                 add_floats(
                                     there, NR, advance(v_tiles, i // EDGE * ((block + EDGE - 1) // EDGE) * BLOCK),
-                                    s_tiles, (have + EDGE - 1) // EDGE, 0, min(EDGE, values - i), NR, i // EDGE,
+                                    WORDS, s_tiles, (have + EDGE - 1) // EDGE, 0, min(EDGE, values - i), NR, i // EDGE,
                                     kind, amx, form, W,
                                 )  # fmt: skip
                             else:

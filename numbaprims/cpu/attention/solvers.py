@@ -9,9 +9,10 @@ from numbaprims.cpu.attention.arguments import BACKWARD, DECODE, FORWARD, NARROW
 from numbaprims.cpu.attention.decode import BLOCK, make_decode, make_join
 from numbaprims.cpu.attention.gradient import make_backward, make_narrow
 from numbaprims.cpu.attention.kernels import make_forward
-from numbaprims.cpu.gemm.amx import make_pack_rows, no_tiles, peak, refusal
+from numbaprims.cpu.gemm.amx import no_tiles, peak, refusal
 from numbaprims.cpu.gemm.pack import make_pack
 from numbaprims.cpu.gemm.pieces import EDGE, WORDS
+from numbaprims.cpu.gemm.tiles import make_pack_rows
 from numbaprims.cpu.gemm.vnni import make_pack_groups
 from numbaprims.cpu.program import Bind, Block, Phase, Program, Run, array, scratch
 from numbaprims.cpu.rnn.tiles import best_height

@@ -27,6 +27,7 @@ from numbaprims.dtypes import DTYPES
 # flip: what is added to bytes of A that are signed where dot products take unsigned ones, or the other way round; p0
 # is the zero point of A where those are exact.
 # factors: one for each column of a result that is requantised, which alpha and beta (its zero point) end otherwise.
+# a_there, ends_there: whether tiles may take whole rows of A where they lie, and write whole sums to out.
 # packed: the whole of B, packed by a plan; k block after k block, each with all panels of n.
 ARGS = Arguments(
     arrays=("out", "a", "b", "c", "bias", "packed", "factors"),
@@ -37,13 +38,14 @@ ARGS = Arguments(
         "a_size", "b_size", "out_size", "c_size", "sum_size", "panel_size",
         "offsets", "activation", "pack_a", "pack_b", "multiply", "finish", "sums_in_out",
         "kc", "mc", "nc", "k_blocks", "m_blocks", "n_blocks", "groups", "group", "k_group", "k_extra", "flip",
-        "mr", "nr",
+        "mr", "nr", "a_there", "ends_there",
     ),
 )  # fmt: skip
-# Packed blocks, and sums that out cannot hold: B packed for all workers, or everything by each for itself.
+# Packed blocks, and sums that out cannot hold: B packed for all workers, everything by each for itself, or B alone for
+# all.
 SHARED = ARGS.with_regions(shared=("packed_b", "sums"), own=("packed_a",))
 PRIVATE = ARGS.with_regions(own=("packed_a", "packed_b", "sums"))
-BYTES = ARGS.types()  # every array as bytes: for the drivers, which only compute addresses
+COMMON = ARGS.with_regions(shared=("packed_b",), own=("packed_a", "sums"))
 
 # The elements at which a product's matrices begin.
 OFFSETS = Record("a", "b", "out", "c")
@@ -53,9 +55,10 @@ PACK = Arguments(arrays=("panels", "source"), ints=("k", "width", "width_step", 
 
 # total[rows, columns] = or += A times B (first: 1 for =); total_step elements from row to row.  The steps of a and b
 # are for matrices that are not packed; of dot products, `shift` times the sums of B's columns are added.
+# Tiles write whole sums to `out`, rows `out_step` elements apart, where that is not 0.
 MULTIPLY = Arguments(
-    arrays=("a", "b", "total"),
-    ints=("rows", "columns", "k", "first", "total_step", "a_step", "a_k_step", "b_step", "shift"),
+    arrays=("a", "b", "total", "out"),
+    ints=("rows", "columns", "k", "first", "total_step", "a_step", "a_k_step", "b_step", "shift", "out_step"),
 )
 
 # The same, and where `last` is set the end of the sums: a bias for each row, and what they are cut to.

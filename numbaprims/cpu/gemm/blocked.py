@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 
-from numbaprims.cpu.gemm.arguments import BYTES, FINISH, MULTIPLY, OFFSETS, PACK, PRIVATE, SHARED
+from numbaprims.cpu.gemm.arguments import ARGS, COMMON, FINISH, MULTIPLY, OFFSETS, PACK, PRIVATE, SHARED
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import address_of, call_range, copy_fields, record_at, stack_record
 
@@ -41,10 +41,14 @@ def shift_of(args):  # type: ignore[no-untyped-def]
 
 
 @helper
-def multiply(args, a, b, total, step, rows, columns, k, first):  # type: ignore[no-untyped-def]
-    """Run the multiply kernel on a packed block of A and one of B."""
+def multiply(args, a, a_step, b, total, step, rows, columns, k, first, out=0, out_step=0):  # type: ignore[no-untyped-def]
+    """Run the multiply kernel on a packed block of B and one of A, which is packed if `a_step` is 0.
+
+    With an `out_step` that is not 0 the sums are whole, and written to `out`.
+    """
     block = stack_record(MULTIPLY)
     block.a = a
+    block.a_step = a_step
     block.b = b
     block.total = total
     block.rows = rows
@@ -52,6 +56,8 @@ def multiply(args, a, b, total, step, rows, columns, k, first):  # type: ignore[
     block.k = k
     block.first = first
     block.total_step = step
+    block.out = out
+    block.out_step = out_step
     if args.k_group >= 4:
         block.shift = shift_of(args)
     call_range(args.multiply, block, 0, 0, (columns + args.nr - 1) // args.nr)
@@ -129,7 +135,7 @@ def make_shared() -> RangeKernel:
                     step = args.n
                     total = address_of(args.sums) + args.sum_size * ((product * args.m + i0) * step + j0)
                 right = address_of(args.packed_b) + group * args.group * padded * args.panel_size
-                multiply(args, packed_a, right, total, step, rows, columns, k, 1 if pb == 0 else 0)
+                multiply(args, packed_a, 0, right, total, step, rows, columns, k, 1 if pb == 0 else 0)
                 if pb == args.k_blocks - 1 and args.finish:
                     start = begins(args, product).c + i0 * args.c_rs + j0 * args.c_cs
                     c = address_of(args.c) + args.c_size * start
@@ -154,14 +160,28 @@ def open_block(args, tile):  # type: ignore[no-untyped-def]
     return product, i0, j0, rows, columns, a, b, out
 
 
-@functools.cache
-def make_private() -> RangeKernel:
-    """Blocks (product, rows, columns) of out, each with the whole of k; every worker packs for itself."""
+@helper
+def place_of(args, p0, k, j0):  # type: ignore[no-untyped-def]
+    """Bytes before column j0 of a block of k where the whole of B is packed."""
+    padded = (k + args.k_group - 1) // args.k_group * args.k_group + args.k_extra
+    all_n = (args.n + args.nr - 1) // args.nr * args.nr
+    before = p0 + p0 // args.kc * args.k_extra
+    return args.panel_size * (before * all_n + j0 * padded)
 
-    @range_kernel("gemm_private", PRIVATE.types(), spec=())
+
+@functools.cache
+def make_private(common: bool = False) -> RangeKernel:
+    """Blocks (product, rows, columns) of out, each with the whole of k; every worker packs for itself.
+
+    `common`: A alone, as B was packed before (`make_prepare`); a step is then a product.
+    """
+
+    @range_kernel("gemm_private", (COMMON if common else PRIVATE).types(), spec=(common,))
     def gemm_private(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         packed_a = address_of(args.packed_a[worker])
-        packed_b = address_of(args.packed_b[worker])
+        if common:
+            before_step = args.step * args.m_blocks * args.n_blocks
+            lo, hi = lo + before_step, hi + before_step
         for tile in range(lo, hi):
             product, i0, j0, rows, columns, a, b, out = open_block(args, tile)
             if args.sums_in_out:
@@ -172,21 +192,32 @@ def make_private() -> RangeKernel:
                 step = args.nc
             for p0 in range(0, args.k, args.kc):
                 k = min(args.kc, args.k - p0)
-                panels = (rows + args.mr - 1) // args.mr
-                pack(
-                    args.pack_a, packed_a, a + args.a_size * p0 * args.a_cs, k, rows, args.a_rs, args.a_cs, 0, panels
-                )  # fmt: skip
-                right = packed_b
-                if address_of(args.packed) != 0:
-                    padded = (k + args.k_group - 1) // args.k_group * args.k_group + args.k_extra
-                    all_n = (args.n + args.nr - 1) // args.nr * args.nr
-                    before = p0 + p0 // args.kc * args.k_extra
-                    right = address_of(args.packed) + args.panel_size * (before * all_n + j0 * padded)
+                if common:
+                    right = address_of(args.packed_b) + place_of(args, p0, k, j0)
+                elif address_of(args.packed) != 0:
+                    right = address_of(args.packed) + place_of(args, p0, k, j0)
                 else:
+                    right = address_of(args.packed_b[worker])
                     panels = (columns + args.nr - 1) // args.nr
                     source = b + args.b_size * p0 * args.b_rs
-                    pack(args.pack_b, packed_b, source, k, columns, args.b_cs, args.b_rs, 0, panels)
-                multiply(args, packed_a, right, total, step, rows, columns, k, 1 if p0 == 0 else 0)
+                    pack(args.pack_b, right, source, k, columns, args.b_cs, args.b_rs, 0, panels)
+                first = 1 if p0 == 0 else 0
+                out_step = args.out_rs if args.ends_there and p0 + k == args.k else 0
+                source = a + args.a_size * p0 * args.a_cs
+                # rows that share lines take 2.7 times as long (an Emerald Rapids)
+                aligned = (source | args.a_rs * args.a_size) & 63 == 0
+                there = rows - rows % args.mr if args.a_there and k % args.k_group == 0 and aligned else 0
+                if there:
+                    multiply(args, source, args.a_rs, right, total, step, there, columns, k, first, out, out_step)
+                left = rows - there
+                if left:
+                    source += args.a_size * there * args.a_rs
+                    panels = (left + args.mr - 1) // args.mr
+                    pack(args.pack_a, packed_a, source, k, left, args.a_rs, args.a_cs, 0, panels)
+                    multiply(
+                        args, packed_a, 0, right, total + args.sum_size * there * step, step, left, columns, k, first,
+                        out + args.out_size * there * args.out_rs, out_step,
+                    )  # fmt: skip
             if args.finish:
                 start = begins(args, product).c + i0 * args.c_rs + j0 * args.c_cs
                 finish(args, out, total, step, address_of(args.c) + args.c_size * start, i0, j0, rows, columns)
@@ -247,18 +278,24 @@ def make_direct_driver() -> RangeKernel:
 
 
 @functools.cache
-def make_prepare() -> RangeKernel:
-    """The whole of B into `packed`; tile = one block of k."""
+def make_prepare(common: bool = False) -> RangeKernel:
+    """The whole of a product's B into `packed`, or into what the workers share (`common`); tile = some panels of a
+    block of k."""
 
-    @range_kernel("gemm_prepare", BYTES, spec=())
+    @range_kernel("gemm_prepare", (COMMON if common else ARGS).types(), spec=(common,))
     def gemm_prepare(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         panels = (args.n + args.nr - 1) // args.nr
-        for block in range(lo, hi):
+        each = (panels + args.groups - 1) // args.groups
+        start = address_of(args.b)
+        if common:
+            start += args.b_size * begins(args, args.step).b
+        for tile in range(lo, hi):
+            block, group = divmod(tile, args.groups)
             p0 = block * args.kc
             k = min(args.kc, args.k - p0)
-            before = p0 + block * args.k_extra
-            target = address_of(args.packed) + args.panel_size * before * panels * args.nr
-            source = address_of(args.b) + args.b_size * p0 * args.b_rs
-            pack(args.pack_b, target, source, k, args.n, args.b_cs, args.b_rs, 0, panels)
+            target = address_of(args.packed_b if common else args.packed) + place_of(args, p0, k, 0)
+            source = start + args.b_size * p0 * args.b_rs
+            first, end = group * each, min((group + 1) * each, panels)
+            pack(args.pack_b, target, source, k, args.n, args.b_cs, args.b_rs, first, end)
 
     return gemm_prepare

@@ -136,9 +136,9 @@ class Panels(Solver):
             finish = finish_kernel(problem, bias_dtype(problem), W).address
         return (
             common_ints(problem, offsets, activation_address(problem, target))
+            | {"finish": finish, "sums_in_out": int(in_out)}
             | self.kernels(problem, target, int(config["mr"]), int(config["nv"]), W)
             | self._blocks(problem, target, config)
-            | {"finish": finish, "sums_in_out": int(in_out)}
         )
 
     def kernels(self, problem: Any, target: Any, MR: int, NV: int, W: int) -> dict[str, int]:
@@ -293,7 +293,7 @@ class Prepacked(Private):
         ints = self._ints(problem, target, config, offsets)
         elements = ints["k_blocks"] * (ints["kc"] + ints["k_extra"]) * round_up(problem.n, ints["nr"])
         phases = [(blocked.make_prepare(), ints["k_blocks"], 1)]
-        program = Program.of(ARGS, ints, phases, keep=(offsets,), parallel=False)
+        program = Program.of(ARGS, ints | {"groups": 1}, phases, keep=(offsets,), parallel=False)
         return program, elements * ints["panel_size"] + SLACK
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:

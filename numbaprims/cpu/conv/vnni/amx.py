@@ -15,25 +15,27 @@ from numbaprims.cpu.conv.implicit.passes import too_many
 from numbaprims.cpu.conv.vnni.gradient import forward_phases
 from numbaprims.cpu.conv.vnni.kernels import MULTIPLY
 from numbaprims.cpu.conv.vnni.solver import ImplicitGemmVnni
-from numbaprims.cpu.gemm.amx import (
+from numbaprims.cpu.gemm.amx import AmxX3, in_pieces, no_tiles, peak, refusal
+from numbaprims.cpu.gemm.cost import ceil_div
+from numbaprims.cpu.gemm.pieces import (
     BLOCK,
-    BYTE_KINDS,
     EDGE,
     WORDS,
-    AmxX3,
+    by_values,
+    not_finite,
+    of_f16,
+    store_pairs,
+    store_pieces,
+)
+from numbaprims.cpu.gemm.solvers import SIGN_BITS
+from numbaprims.cpu.gemm.tiles import (
+    BYTE_KINDS,
     add_sums,
     by_tiles,
     by_vectors_bytes,
     by_vectors_floats,
-    in_pieces,
-    no_tiles,
-    peak,
     portable_form,
-    refusal,
 )
-from numbaprims.cpu.gemm.cost import ceil_div
-from numbaprims.cpu.gemm.pieces import by_values, not_finite, of_f16, store_pairs, store_pieces
-from numbaprims.cpu.gemm.solvers import SIGN_BITS
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     advance,
@@ -128,11 +130,11 @@ def make_multiply(kind: str, feature: str, W: int) -> RangeKernel:
             total = advance(args.total, i * EDGE)
             rows = min(EDGE, args.pixels - i)
             if tiles:
-                by_tiles(total, EDGE, a, args.b, steps, 1, rows, EDGE, i // EDGE, kind)
+                by_tiles(total, EDGE, a, WORDS, args.b, steps, 1, rows, EDGE, i // EDGE, kind)
             elif floats:
-                by_vectors_floats(total, EDGE, a, args.b, steps, 1, rows, EDGE, form, W)
+                by_vectors_floats(total, EDGE, a, WORDS, args.b, steps, 1, rows, EDGE, form, W)
             else:
-                by_vectors_bytes(total, EDGE, a, args.b, steps, 1, rows, EDGE, W, flip, dot)
+                by_vectors_bytes(total, EDGE, a, WORDS, args.b, steps, 1, rows, EDGE, W, flip, dot)
             if split:
                 if not_finite(total, rows, EDGE, W):
                     by_values(total, a, args.b, steps, rows, EDGE, size, W)

@@ -14,21 +14,10 @@ from typing import Any, ClassVar
 
 from numbaprims.cpu.conv.weight_gradient.arguments import MULTIPLY, TURN
 from numbaprims.cpu.conv.weight_gradient.solver import Cut, WeightGemm
-from numbaprims.cpu.gemm.amx import (
-    BLOCK,
-    EDGE,
-    WORDS,
-    AmxX3,
-    AmxX6,
-    add_product,
-    in_pieces,
-    no_tiles,
-    peak,
-    portable_form,
-    refusal,
-)
+from numbaprims.cpu.gemm.amx import AmxX3, AmxX6, in_pieces, no_tiles, peak, refusal
 from numbaprims.cpu.gemm.cost import ceil_div, round_up
-from numbaprims.cpu.gemm.pieces import store_pairs
+from numbaprims.cpu.gemm.pieces import BLOCK, EDGE, WORDS, store_pairs
+from numbaprims.cpu.gemm.tiles import add_product, portable_form
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
 from numbaprims.cpu.simd import (
     advance,
@@ -116,7 +105,7 @@ def make_multiply(kind: str, feature: str, W: int) -> RangeKernel:
                 rows = min(EDGE, args.rows - q * EDGE)
                 a = advance(args.a, q * steps * size * BLOCK)
                 add_product(
-                    total, args.k_step, room, a, words, steps, args.first, rows, args.columns, q,
+                    total, args.k_step, room, a, WORDS, words, steps, args.first, rows, args.columns, q, total, 0,
                     kind, tiles, split, form, W,
                 )  # fmt: skip
             if tiles:

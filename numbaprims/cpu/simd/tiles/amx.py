@@ -89,13 +89,14 @@ def amx_close(typingctx):  # type: ignore[no-untyped-def]
 
 
 @intrinsic(prefer_literal=True)
-def amx_multiply(typingctx, total, step, a, b, steps, first, turn, R, C, kind):  # type: ignore[no-untyped-def]
+def amx_multiply(typingctx, total, step, a, row, b, steps, first, turn, R, C, kind):  # type: ignore[no-untyped-def]
     """total (+)= A B: 16 R x 16 C sums, rows `step` elements apart; `first`: they are written, not added to.
 
-    A is `steps` blocks of 32 rows of 64 bytes, B `steps` blocks of 16 groups of 32 columns of 32 bits, of numbers in
-    pieces a block for each; R and C are 1 or 2.  `turn`: which part of the next panel of B, the one behind this, is
-    prefetched.  A step loads R + C tiles of 1 KiB for R C products of 16 cycles each; those of A, which stream, pass
-    the first-level cache by.
+    A is `steps` blocks of 32 rows of 64 bytes, of numbers in pieces a block for each, where `row` is 16; else its rows
+    lie `row` words of 32 bits apart, one step of 64 bytes behind the other.  B is `steps` blocks of 16 groups of 32
+    columns of 32 bits, of numbers in pieces a block for each; R and C are 1 or 2.  `turn`: which part of the next panel
+    of B, the one behind this, is prefetched.  A step loads R + C tiles of 1 KiB for R C products of 16 cycles each;
+    those of A, which stream, pass the first-level cache by.
     """
     rows, columns = int_literal(R), int_literal(C)
     if rows is None or columns is None or not isinstance(kind, types.StringLiteral):
@@ -106,8 +107,11 @@ def amx_multiply(typingctx, total, step, a, b, steps, first, turn, R, C, kind): 
         return None
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        sums, a_start, b_start = (builder.bitcast(args[i], I8.as_pointer()) for i in (0, 2, 3))
-        width = builder.mul(args[1], number(4))
+        sums, a_start, b_start = (builder.bitcast(args[i], I8.as_pointer()) for i in (0, 2, 4))
+        width, a_width = (builder.mul(args[i], number(4)) for i in (1, 3))
+        block = number(2 * ROWS * BYTES * count)
+        packed = builder.icmp_signed("==", args[3], number(BYTES // 4))
+        a_block = builder.select(packed, block, number(BYTES))
 
         def at(pointer: Any, offset: Any) -> Any:
             return builder.gep(pointer, [offset])
@@ -116,7 +120,7 @@ def amx_multiply(typingctx, total, step, a, b, steps, first, turn, R, C, kind): 
         for i in range(rows):
             row = at(sums, builder.mul(width, number(ROWS * i)))
             places += [(_tile(2 * i + j), at(row, number(BYTES * j)), width) for j in range(columns)]
-        with builder.if_else(builder.icmp_signed("!=", args[5], ir.Constant(args[5].type, 0))) as (fresh, further):
+        with builder.if_else(builder.icmp_signed("!=", args[6], ir.Constant(args[6].type, 0))) as (fresh, further):
             with fresh:
                 for tile, *_ in places:
                     _emit(builder, "tilezero", tile)
@@ -131,8 +135,8 @@ def amx_multiply(typingctx, total, step, a, b, steps, first, turn, R, C, kind): 
                 left, right = (2 * ROWS * BYTES * piece for piece in pair)
                 for i in range(rows):
                     if held[0] != pair[0]:
-                        place = at(a_at, number(left + ROWS * BYTES * i))
-                        _emit(builder, "tileloaddt164", _tile(4 + i), place, number(BYTES))
+                        place = at(a_at, builder.add(number(left), builder.mul(a_width, number(ROWS * i))))
+                        _emit(builder, "tileloaddt164", _tile(4 + i), place, a_width)
                     for j in range(columns):
                         if i == 0 and held[1] != pair[1]:
                             place = at(b_at, number(right + BYTES * j))
@@ -141,14 +145,13 @@ def amx_multiply(typingctx, total, step, a, b, steps, first, turn, R, C, kind): 
                 held = pair
             for line in range(AHEAD * count):
                 prefetch_value(builder, ahead, number(BYTES * line), 2, False)
-            block = number(2 * ROWS * BYTES * count)
-            return [at(a_at, block), at(b_at, block), at(ahead, number(AHEAD * count * BYTES))]
+            return [at(a_at, a_block), at(b_at, block), at(ahead, number(AHEAD * count * BYTES))]
 
-        parts = builder.add(builder.mul(args[6], number(AHEAD * count * BYTES)), number(2 * ROWS * BYTES * count))
-        after = at(b_start, builder.mul(args[4], parts))
-        repeat(builder, args[4], [a_start, b_start, after], one, "tiles")
+        parts = builder.add(builder.mul(args[7], number(AHEAD * count * BYTES)), block)
+        after = at(b_start, builder.mul(args[5], parts))
+        repeat(builder, args[5], [a_start, b_start, after], one, "tiles")
         for place in places:
             _emit(builder, "tilestored64", *place)
         return context.get_dummy_value()
 
-    return types.void(total, types.int64, a, b, *[types.int64] * 3, R, C, kind), codegen
+    return types.void(total, types.int64, a, types.int64, b, *[types.int64] * 3, R, C, kind), codegen
