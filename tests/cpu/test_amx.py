@@ -204,6 +204,42 @@ def test_bits_of_gradients_of_weights(kind, channels, filters, size, kernel, rng
             )
 
 
+@pytest.mark.skipif(not target.current().has_fma, reason="needs fused multiply-adds")
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(
+    ("images", "channels", "filters", "size", "kernel", "window"),
+    [
+        (2, 64, 70, (9, 11), (3, 3), {"padding": 1}),
+        (1, 32, 200, (30, 17), (1, 3), {"padding": (0, 1)}),
+        (3, 64, 33, (7, 14), (1, 1), {}),
+        (1, 128, 40, (8, 8), (1, 1), {"stride": 2}),
+        (2, 64, 32, (12, 31), (3, 3), {"stride": 2, "padding": 1}),
+        (1, 128, 64, (9, 9), (3, 3), {"dilation": 2, "groups": 2}),
+        (2, 64, 40, (4, 5, 6), (2, 3, 3), {"padding": 1}),
+    ],
+)
+def test_convolutions_take_rows_of_the_copy(images, channels, filters, size, kernel, window, layout, rng):
+    """The bits of gathered windows, from lines of one tile and of several, between lines, from x itself."""
+    layout = layout.replace("HW", "DHW") if len(size) == 3 else layout
+    shape = (images, channels, *size) if layout[1] == "C" else (images, *size, channels)
+    w = (filters, channels // window.get("groups", 1), *kernel)
+    for dtype in ("bf16", "i8"):
+        if dtype == "bf16":
+            args = [from_float64(rng.standard_normal(each), dtype) for each in (shape, w)]
+            run, args = numbaprims.conv, [in_library(x, dtype) for x in args]
+        else:
+            args = [rng.integers(-128, 127, each, np.int8, endpoint=True) for each in (shape, w)]
+            run = numbaprims.conv_integer
+        with forced("conv", "implicit_gemm_amx"):
+            got = run(*args, layout=layout, **window)
+            # bound anew, for a result of other strides
+            with mock.patch.object(vnni.ImplicitGemmAmx, "there", return_value=0) as gathers:
+                out = np.zeros((*got.shape[:-1], 2 * got.shape[-1]), got.dtype)[..., ::2]
+                expected = run(*args, layout=layout, out=in_library(out, dtype) if dtype == "bf16" else out, **window)
+            assert gathers.called
+        assert got.tobytes() == expected.tobytes() and got.any(), dtype
+
+
 @pytest.mark.parametrize("kind", ["x4", "x3", "x6"])
 def test_gradients_of_weights_with_what_has_no_pieces(kind, rng):
     dtype = BYTES[kind][0]

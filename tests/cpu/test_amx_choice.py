@@ -22,7 +22,7 @@ def test_accuracy_lets_float32_be_cut(rng):
                 (numbaprims.explain("conv", image, image[..., :1, :].swapaxes(0, 2)), "implicit_gemm_amx"),
             ):
                 for name in ("x3", "x6"):
-                    refusal = table[f"{solver}_{name}"].refusal
+                    refusal = table[f"{solver}_{name}"].refusal or ""  # none where the CPU has tiles
                     assert ("accuracy" not in refusal) == (name in allowed), (accuracy, solver, name)
     with forced("gemm", "amx_x3"), pytest.raises(ValueError, match="accuracy='fast'"):
         numbaprims.gemm(a, a)
@@ -69,8 +69,8 @@ def test_what_a_cpu_with_tiles_takes(cpu, accuracy, dtype, chosen):
     ("cpu", "dtype", "size", "forward", "backward"),
     [
         ("sapphirerapids", "bf16", (8, 256, 14, 3), "implicit_gemm_amx", "weight_gemm_amx"),
-        ("sapphirerapids", "f16", (8, 512, 7, 3), "implicit_gemm_amx_x4", "weight_gemm_amx_x4"),
-        ("sapphirerapids", "f32", (8, 512, 7, 3), "implicit_gemm_amx_x3", "weight_gemm_amx_x3"),
+        ("sapphirerapids", "f16", (8, 256, 14, 1), "implicit_gemm_amx_x4", "weight_gemm_amx_x4"),
+        ("sapphirerapids", "f32", (8, 256, 14, 1), "implicit_gemm_amx_x3", "weight_gemm_amx_x3"),
         ("sapphirerapids", "f32", (8, 128, 28, 3), "winograd_4x4", "winograd_weight"),
         ("icelake-server", "bf16", (8, 512, 7, 3), None, None),
     ],
@@ -97,4 +97,4 @@ def test_what_convolutions_take(cpu, dtype, size, forward, backward):
             ("conv_backward_weight", (x, x, w.shape), backward),
         ):
             best = best_of(SOLVERS, PROBLEMS[name](*args, padding=kernel // 2), named)
-            assert best == chosen if chosen else "amx" not in best
+            assert best == chosen if chosen else "amx" not in best, (name, best)

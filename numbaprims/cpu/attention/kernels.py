@@ -214,7 +214,7 @@ def make_forward(
                             scores = advance(s, i * NR)
                             if tiles:
                                 add_floats(
-                                    scores, NR, advance(k_tiles, i // EDGE * steps * BLOCK), WORDS,
+                                    scores, NR, advance(k_tiles, i // EDGE * steps * BLOCK), 0,
                                     advance(q_tiles, j * steps * BLOCK), steps, 1, min(EDGE, have - i), NR, i // EDGE,
                                     kind, amx, form, W,
                                 )  # fmt: skip
@@ -244,7 +244,7 @@ def make_forward(
                             if tiles:
                                 add_floats(
                                     there, NR, advance(v_tiles, i // EDGE * ((block + EDGE - 1) // EDGE) * BLOCK),
-                                    WORDS, s_tiles, (have + EDGE - 1) // EDGE, 0, min(EDGE, values - i), NR, i // EDGE,
+                                    0, s_tiles, (have + EDGE - 1) // EDGE, 0, min(EDGE, values - i), NR, i // EDGE,
                                     kind, amx, form, W,
                                 )  # fmt: skip
                             else:

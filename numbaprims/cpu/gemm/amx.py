@@ -89,7 +89,7 @@ def _kernels(problem: Any, kind: str, W: int) -> dict[str, int]:
     # rows a multiple of 4 KiB apart share few sets of the caches: 2048^3 by tiles of them took 1.09 times as long as
     # with copies (an Emerald Rapids)
     far = row * 4 // per % 4096 == 0
-    there = count == 1 and problem.strides.a[1] == 1 and row % per == 0 and row > WORDS * per and not far
+    there = count == 1 and problem.strides.a[1] == 1 and row % per == 0 and row > 0 and not far
     if count > 1:
         pack_a, pack_b = (make_pack_pieces(problem.a_dtype, side, count, W) for side in "ab")
     else:

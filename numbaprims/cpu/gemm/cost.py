@@ -16,10 +16,11 @@ REACHED = 37 / 41
 # Cycles an element of a packed panel takes (read, write, and the read of it by the first tile), on Zen 4 and 5 alike.
 PACK_ALONG, PACK_ACROSS, PACK_SCALAR = 0.287, 0.6, 6.15
 # How many times as long B takes from beyond the second-level cache as a loop that only moves its bytes: read in whole
-# rows by packing, in pieces of a row that the tiles of a direct product prefetch, or in pieces of rows of bytes.
-FAR_L3 = {"packed": 2.1, "direct": 1.8, "bytes": 2.8875}
-FAR_MEMORY = {"packed": 2.4, "direct": 1.35, "bytes": 3.0}
-# The part of that which a direct product does not hide behind its multiply-adds.
+# rows by packing, in pieces of a row that the tiles of a direct product prefetch, in pieces of rows of bytes, or whole
+# rows by tiles of few, where `waits`.
+FAR_L3 = {"packed": 2.1, "direct": 1.8, "bytes": 2.8875, "rows": 1.15}
+FAR_MEMORY = {"packed": 2.4, "direct": 1.35, "bytes": 3.0, "rows": 1.15}
+# The part of that which a direct product does not hide behind its multiply-adds where the third level is fast.
 SHOWN = 0.1
 # And a product by what a plan has packed: 8 x 768 x 3072 takes 377 us, 600 were it all to show (Zen 4).
 PACKED_SHOWN = 0.25
@@ -106,6 +107,23 @@ def far_time(problem: Any, target: Any, how: str, passes: int = 1) -> float:
     rates = target.rates
     factor = FAR_MEMORY[how] / rates.memory if in_memory(problem, target) else FAR_L3[how] / rates.l3
     return float(problem.batch * passes * size * factor)
+
+
+def waits(target: Any) -> bool:
+    """Whether the third level gives no more than memory: the bound of both is then what a core has under way at a time.
+
+    A direct product hides nothing of such reading (768^3 took 7.8 ms for 6.3 of multiply-adds and 1.6 of reading B),
+    but for few rows, which read rows of B from end to end (an Emerald Rapids, 21 GB/s).
+    """
+    return bool(target.rates.l3 <= 1.5 * target.rates.memory)
+
+
+def a_time(problem: Any, target: Any) -> float:
+    """Reading A from beyond the second-level cache, once."""
+    size = problem.m * problem.k * DTYPES[problem.a_dtype].itemsize
+    if size <= target.l2 // 2:
+        return 0.0
+    return float(problem.batch * size / (target.rates.memory if size > target.l3 // 2 else target.rates.l3))
 
 
 def span(order: list[tuple[float, float]], tiles: int) -> float:

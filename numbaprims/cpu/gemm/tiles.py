@@ -136,7 +136,7 @@ def _block(c, a, b, half, W):  # type: ignore[no-untyped-def]
 
 @helper
 def by_tiles(total, step, a, row, b, steps, first, rows, columns, turn, kind):  # type: ignore[no-untyped-def]
-    """`rows` x `columns` sums by as many tiles as they need."""
+    """`rows` x `columns` sums by as many tiles as they need; `row`: words between rows of A, 0 where it is packed."""
     if rows > WORDS:
         if columns > WORDS:
             amx_multiply(total, step, a, row, b, steps, first, turn, 2, 2, kind)
@@ -152,14 +152,14 @@ def by_tiles(total, step, a, row, b, steps, first, rows, columns, turn, kind):  
 def by_vectors_floats(total, step, a, row, b, steps, first, rows, columns, form, W):  # type: ignore[no-untyped-def]
     """The same in portable form; `form`: as `portable_form` says."""
     half, size, count, pairs = form
-    block = BLOCK if row == WORDS else WORDS
+    block, width = (WORDS, row) if row else (BLOCK, WORDS)
     for r in range(rows):
         for v in range(0, columns, W):
             c = zeros("f32", W) if first else load(total, r * step + v, W)
             for t in range(0, steps * size, size):
                 for i in range(count):
                     pair = pairs >> (4 * i)
-                    left = advance(a, (t + (pair & 3)) * block + r * row)
+                    left = advance(a, (t + (pair & 3)) * block + r * width)
                     c = _block(c, left, advance(b, (t + (pair >> 2 & 3)) * BLOCK + v), half, W)
             store(total, r * step + v, c)
 
@@ -173,13 +173,13 @@ def portable_form(kind: str) -> tuple[int, int, int, int]:
 @helper
 def by_vectors_bytes(total, step, a, row, b, steps, first, rows, columns, W, flip, dot):  # type: ignore[no-untyped-def]
     """The same; of signed bytes 128 more is multiplied, and 128 times the column's sum taken off: exact modulo 2^32."""
-    block = BLOCK if row == WORDS else WORDS
+    block, width = (WORDS, row) if row else (BLOCK, WORDS)
     signs = bitcast(splat(scalar(flip, "i32"), W), "u8")
     for r in range(rows):
         for v in range(0, columns, W):
             c = zeros("i32", W) if first else load(total, r * step + v, W)
             for t in range(steps):
-                left = advance(a, t * block + r * row)
+                left = advance(a, t * block + r * width)
                 right = advance(b, t * BLOCK + v)
                 for g in range(WORDS):
                     keep_rolled()
@@ -274,8 +274,8 @@ def make_multiply_tiles(kind: str, feature: str, W: int, out: str = "") -> Range
     def gemm_multiply_tiles(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         steps = (args.k + per - 1) // per
         room = stack_tile(acc, EDGE, NV, W)
-        row = args.a_step // (per // WORDS) if args.a_step else WORDS
-        panel = EDGE * row if args.a_step else steps * size * BLOCK
+        row = args.a_step // (per // WORDS)
+        panel = EDGE * row if row else steps * size * BLOCK
         if tiles:
             amx_open()
         for q in range(lo, hi):

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from numbaprims.cpu.gemm import PREPARED as PACKED, SOLVERS as PRODUCTS
+from numbaprims.cpu.gemm.amx import plan_kind
 from numbaprims.cpu.program import Bind, Part, Program, array, join, scratch
 from numbaprims.cpu.random.kernels import form_of, make_kernel
 from numbaprims.cpu.rnn.arguments import DROPOUT, NUMBERS, ROWS
@@ -36,6 +37,8 @@ CHUNK, WORTH = 1 << 15, 4
 #: Bytes of k in a block of the solvers of products that pack.
 KC = 4096
 PACKING = ("blocked", "private", "direct", "prepacked")
+#: The same of those by tiles, for which a plan packs what they multiply.
+TILES = ("amx", "amx_x4")
 #: How much longer, by estimate, a call may take for what saves a plan more.
 WASTE = 2.0
 #: Phases of one worker that a step has to be longer than for several.
@@ -66,12 +69,19 @@ def input_solver(problem: GemmProblem, target: Any) -> Any:
     Where they lie `inner` reads them once for four rows.  With five and more a plan would take two to three times as
     long by it, a call about as long (GRU of 256 units, 5 to 8 rows, Zen 4: 65 us, 63 with packing, 20 packed).
     """
-    solver = best_product(problem, target)
-    if solver.name in PACKING or problem.m <= 4:
+    solver, names = best_product(problem, target), TILES if plan_kind(problem) else PACKING
+    # vectors round otherwise than tiles
+    other = packs(solver) and solver.name not in names
+    if solver.name in names or problem.m <= 4 and not other:
         return solver
-    able = [each for each in PRODUCTS if each.name in PACKING and each.why_not(problem, target) is None]
-    other = min(able, key=lambda each: each.estimate(problem, target), default=solver)
-    return other if other.estimate(problem, target) < WASTE * solver.estimate(problem, target) else solver
+    able = [each for each in PRODUCTS if each.name in names and each.why_not(problem, target) is None]
+    best = min(able, key=lambda each: each.estimate(problem, target), default=solver)
+    return best if other or best.estimate(problem, target) < WASTE * solver.estimate(problem, target) else solver
+
+
+def packs(solver: Any) -> bool:
+    """Whether a plan packs what a solver of products reads."""
+    return solver.name in PACKING or solver.name in TILES
 
 
 def product(
@@ -91,7 +101,9 @@ def _program(solver: Any, problem: GemmProblem, target: Any) -> Program:
 def _config(solver: Any, problem: GemmProblem, target: Any) -> Config:
     """With blocks of k that are the same in all solvers that pack, so that a plan gives the bits of a call."""
     config = default_config(solver, problem, target)
-    return {**config, "kc": KC // DTYPES[problem.accumulate].itemsize} if solver.name in PACKING else config
+    if solver.name not in PACKING or solver is PACKED and plan_kind(problem):
+        return config
+    return {**config, "kc": KC // DTYPES[problem.accumulate].itemsize}
 
 
 def product_time(target: Any, m: int, n: int, k: int, dtypes: tuple[str, str]) -> float:
@@ -177,7 +189,7 @@ class Network:
         """out (m, n) = x times the rows of a weight, which a plan has packed where the best solver would."""
         problem = posed(m, n, k, dtypes, a, (1, k), n, False)
         solver, packed = input_solver(problem, self.target), self.prepacked(problem, w)
-        if packed is not None and solver.name in PACKING:
+        if packed is not None and packs(solver):
             solver = PACKED
         self.multiplied(solver, problem, out, x, w, packed)
 

@@ -16,7 +16,7 @@ from numbaprims.cpu.regions import Regions
 from numbaprims.cpu.rnn.arguments import PACK, WAVE
 from numbaprims.cpu.rnn.forward import Forward, Stage
 from numbaprims.cpu.rnn.kernels import BLOCK, make_pack, make_step
-from numbaprims.cpu.rnn.network import CHUNK, PACKING, WORTH, Matrix, behind, input_solver, posed, worth_threads
+from numbaprims.cpu.rnn.network import CHUNK, WORTH, Matrix, behind, input_solver, packs, posed, worth_threads
 from numbaprims.cpu.rnn.tiles import best_height, kc_of
 from numbaprims.cpu.rnn.wave import APART, make_product, make_wave
 from numbaprims.cpu.simd import lanes, short_able
@@ -113,7 +113,7 @@ class Panels(Forward):
         if p.way != "inference" or apart or (p.skip_input and not layer):
             return p.steps
         problem = self.input_problem(layer, p.steps, x)
-        if input_solver(problem, target).name not in PACKING or PACKED.why_not(problem, target) is not None:
+        if not packs(input_solver(problem, target)) or PACKED.why_not(problem, target) is not None:
             return p.steps
         read = target.bandwidth(weights + wide * p.inputs_of(layer) * stored)
         alone = 32.0 * stored * target.rates.flops(self.W) / read
@@ -257,7 +257,7 @@ def wave_steps(p: Any, target: Any) -> tuple[int, int]:
     if p.directions == 1:
         wide = p.gates * p.hidden
         product = posed(p.rows, wide, p.width, (p.dtype, p.dtype), (p.width, 1), (1, p.width), wide, False)
-        if input_solver(product, target).name not in PACKING:
+        if not packs(input_solver(product, target)):
             return 0, 0  # tiny; its sums have another order than those of tiles
         # a register tile's rows for the input product of a tile
         many = min(p.steps, max(4, -(-8 // p.batch)))

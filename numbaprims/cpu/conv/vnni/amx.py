@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from numbaprims.cpu.conv.implicit.passes import too_many
 from numbaprims.cpu.conv.vnni.gradient import forward_phases
 from numbaprims.cpu.conv.vnni.kernels import MULTIPLY
-from numbaprims.cpu.conv.vnni.solver import ImplicitGemmVnni
+from numbaprims.cpu.conv.vnni.solver import ImplicitGemmVnni, strides_of
 from numbaprims.cpu.gemm.amx import AmxX3, in_pieces, no_tiles, peak, refusal
-from numbaprims.cpu.gemm.cost import ceil_div
+from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.gemm.pieces import (
     BLOCK,
     EDGE,
@@ -56,6 +56,10 @@ from numbaprims.cpu.solver import Config
 
 #: The part of the second-level cache that gathered groups may take.
 ROOM = 0.5
+#: Steps of k of a panel, 2 KiB each, that pass all pixels before the next ones: the first-level cache keeps them.
+STEPS = 24
+#: Times as many pixels, those between lines too, up to which tiles take rows of the copy instead of gathered ones.
+WASTE = 1.5
 
 
 def whole_of(kind: str) -> int:
@@ -112,7 +116,7 @@ def make_gather(kind: str, W: int) -> RangeKernel:
 
 @functools.cache
 def make_multiply(kind: str, feature: str, W: int) -> RangeKernel:
-    """All gathered pixels with one panel of 32 filters."""
+    """All pixels with one panel of 32 filters: gathered, or where they lie in segments of constant steps."""
     tiles, floats = feature == "amx", kind not in BYTE_KINDS
     acc, form = "f32" if floats else "i32", portable_form(kind)
     dot, flip = dot_feature("u8s8", W), SIGN_BITS if kind == "s8s8" else 0
@@ -125,24 +129,52 @@ def make_multiply(kind: str, feature: str, W: int) -> RangeKernel:
         steps = (args.runs * args.run + whole - 1) // whole
         if tiles:
             amx_open()
-        for i in range(0, args.pixels, EDGE):
-            a = advance(args.a, i // EDGE * steps * size * BLOCK)
-            total = advance(args.total, i * EDGE)
-            rows = min(EDGE, args.pixels - i)
-            if tiles:
-                by_tiles(total, EDGE, a, WORDS, args.b, steps, 1, rows, EDGE, i // EDGE, kind)
-            elif floats:
-                by_vectors_floats(total, EDGE, a, WORDS, args.b, steps, 1, rows, EDGE, form, W)
-            else:
-                by_vectors_bytes(total, EDGE, a, WORDS, args.b, steps, 1, rows, EDGE, W, flip, dot)
-            if split:
-                if not_finite(total, rows, EDGE, W):
-                    by_values(total, a, args.b, steps, rows, EDGE, size, W)
+        step = args.total_step if not split else EDGE
+        if args.segments:
+            pixels = args.segments * args.pitch
+            each = args.run // WORDS
+            for t in range(args.runs):
+                for part in range(0, each, STEPS):
+                    few, first = min(STEPS, each - part), 1 if t + part == 0 else 0
+                    b = advance(args.b, (t * each + part) * BLOCK)
+                    for s in range(args.segments):
+                        place = load_word(args.places, s * args.segment) + load_word(args.shifts, t) + part * WORDS
+                        for i in range(0, args.rows, EDGE):
+                            a = advance(args.a, place + i * args.row_step)
+                            total = advance(args.total, (s * args.pitch + i) * step)
+                            rows = min(EDGE, args.rows - i)
+                            if tiles:
+                                by_tiles(
+                                    total, step, a, args.row_step, b, few, first, rows, EDGE, i // EDGE, kind
+                                )  # fmt: skip
+                            elif floats:
+                                by_vectors_floats(
+                                    total, step, a, args.row_step, b, few, first, rows, EDGE, form, W
+                                )  # fmt: skip
+                            else:
+                                by_vectors_bytes(
+                                    total, step, a, args.row_step, b, few, first, rows, EDGE, W, flip, dot
+                                )  # fmt: skip
+        else:
+            pixels = args.pixels
+            for i in range(0, pixels, EDGE):
+                a = advance(args.a, i // EDGE * steps * size * BLOCK)
+                total = advance(args.total, i * step)
+                rows = min(EDGE, pixels - i)
+                if tiles:
+                    by_tiles(total, step, a, 0, args.b, steps, 1, rows, EDGE, i // EDGE, kind)
+                elif floats:
+                    by_vectors_floats(total, step, a, 0, args.b, steps, 1, rows, EDGE, form, W)
+                else:
+                    by_vectors_bytes(total, step, a, 0, args.b, steps, 1, rows, EDGE, W, flip, dot)
+                if split:
+                    if not_finite(total, rows, EDGE, W):
+                        by_values(total, a, args.b, steps, rows, EDGE, size, W)
         if tiles:
             amx_close()
         if not floats and args.shift != 0:
             sums = cast_pointer(advance(args.b, steps * BLOCK), acc)
-            add_sums(args.total, EDGE, sums, args.shift, args.pixels, W)
+            add_sums(args.total, step, sums, args.shift, pixels, W)
 
     return conv_tiles_multiply
 
@@ -152,6 +184,8 @@ class ImplicitGemmAmx(ImplicitGemmVnni):
 
     name = "implicit_gemm_amx"
     whole = block = WORDS
+    # results of 64 bytes a pixel wait for lines from afar
+    wide = 4
 
     def why_not_asked(self, problem: Any, target: Any) -> str | None:
         if problem.direction not in ("forward", "data"):
@@ -173,8 +207,18 @@ class ImplicitGemmAmx(ImplicitGemmVnni):
         group = self._kind(problem)[1]
         p = problem if problem.direction == "forward" else forward_phases(problem)[0].problem
         each = 4 * self.block * max(1, ceil_div(ceil_div(p.group_c, group) * p.taps, self.whole))
-        pixels = max(EDGE, min(400, int(ROOM * target.l2) // each // EDGE * EDGE))
+        pixels = 400 if self.there(p) else max(EDGE, min(400, int(ROOM * target.l2) // each // EDGE * EDGE))
         yield {"mr": EDGE, "nv": EDGE // lanes("i32", target.vector_bytes), "pixels": pixels}
+
+    def there(self, problem: Any) -> int:
+        words = ceil_div(problem.group_c, self._kind(problem)[1])
+        if self.pieces > 1 or words == 0 or words % WORDS:
+            return 0
+        columns, steps = problem.y_size[2], strides_of(problem)
+        if steps[1:] == [1, 1]:
+            width = columns + (problem.kernel[2] - 1) * problem.dilation[2]
+            return int(width <= WASTE * columns)
+        return 2 * int(round_up(columns, WORDS) <= WASTE * columns)
 
     def peak(self, problem: Any, target: Any) -> float:
         return peak(str(self._tiles(problem)), target)
@@ -196,6 +240,7 @@ class ImplicitGemmAmxX4(ImplicitGemmAmx):
 
     name = "implicit_gemm_amx_x4"
     block = 2 * WORDS
+    wide = 1
 
     def why_not_asked(self, problem: Any, target: Any) -> str | None:
         if self._tiles(problem) is None:
@@ -211,6 +256,7 @@ class ImplicitGemmAmxX6(ImplicitGemmAmx):
 
     name = "implicit_gemm_amx_x6"
     whole, block = 2 * WORDS, 3 * WORDS
+    wide = 1
     allowed: ClassVar[tuple[str, ...]] = ("fast", "close")
     """The settings of accuracy under which it may run."""
 

@@ -32,6 +32,8 @@ from numbaprims.cpu.simd import (
 # panels: of one group; panel_words: of one panel; last: 1 where filters are neighbours in y.
 # w_group: elements from the weights of a group to those of the next.
 # gather: 0, or the kernel that writes the groups of all pixels' windows, for tiles of rows.
+# there: tiles take their rows from the copy: 1 where a plane of it is one, 2 for one for each line of y, 0 for neither.
+# x_there: 1 where x itself is what would be copied; wide: panels whose sums are ended together.
 # offset: what the copy adds to its bytes; weights: where taps lie in a filter.
 DOT = Arguments(
     arrays=ARGS.arrays,
@@ -42,7 +44,7 @@ DOT = Arguments(
         "bias_step", "in_size", "out_size", "mr", "nr", "panels", "panel_words", "w_group",
         "box_n", "box_o", "box_p", "chunks_o", "chunks_p", "k_panels", "k_blocks",
         "step_d", "step_h", "step_w", "box_d", "box_h", "box_w", "merge_x", "merge", "channels_last", "offset",
-        "transposed_step", "gather",
+        "transposed_step", "gather", "there", "x_there", "wide",
     ),
     shared=("weights_packed",),
     own=("copy", "places", "sums", "transposed", "gathered"),
@@ -158,33 +160,48 @@ def fill_places(args, places, nn, on, pn):  # type: ignore[no-untyped-def]
 
 
 @helper
-def end_panel(args, sums, transposed, k, filters, n0, o0, p0, nn, on, pn):  # type: ignore[no-untyped-def]
-    """The end of the sums [pixel][filter] of one panel, in runs of pixels that lie a constant step apart."""
+def sums_before(first, columns, pn, line, plane):  # type: ignore[no-untyped-def]
+    """Pixels of the sums before pixel `first`, which begins a line of y."""
+    planes, p = divmod(first // columns, pn)
+    return planes * plane + p * line
+
+
+@helper
+def end_panel(args, sums, transposed, k, filters, n0, o0, p0, nn, on, pn, line, plane):  # type: ignore[no-untyped-def]
+    """The end of the sums [pixel][filter] of one panel, in runs of pixels that lie a constant step apart.
+
+    Lines of y begin `line` pixels of the sums apart, planes `plane`.
+    """
     g = record(GEOMETRY, args.geometry)
     columns = g.y_w
     run = columns
-    if args.merge >= 1:
+    dense = line == columns and plane == pn * columns
+    turns = args.channels_last == 0
+    if args.merge >= 1 and (dense or turns):
         run *= pn
-    if args.merge >= 2:
+    if args.merge >= 2 and (dense or turns):
         run *= on
     pixels = nn * on * pn * columns
-    total, step, along = sums, args.nr, args.nr
-    if args.channels_last == 0:
+    across = args.nr * args.wide
+    total, step, along = sums, across, across
+    if turns:
         turned = stack_record(TRANSPOSE)
-        turned.transposed = transposed
-        turned.source = sums
-        turned.rows = pixels
         turned.columns = filters
         turned.transposed_step = args.transposed_step
-        turned.source_step = args.nr
-        call_range(args.transpose, turned, 0, 0, 1)
+        turned.source_step = across
+        # squares reach beyond a line's end, into what the next one writes
+        turned.rows = pixels if dense else columns
+        for first in range(0, pixels, turned.rows):
+            turned.transposed = transposed + 4 * first
+            turned.source = sums + 4 * across * sums_before(first, columns, pn, line, plane)
+            call_range(args.transpose, turned, 0, 0, 1)
         total, step, along = transposed, args.transposed_step, 1
     for first in range(0, pixels, run):
         rest, p = divmod(first // columns, pn)
         n, o = divmod(rest, on)
         at = (n0 + n) * g.ys_n + k * g.ys_k + (o0 + o) * g.ys_d + (p0 + p) * g.ys_h
         out = address_of(args.out) + args.out_size * at
-        total_here = total + 4 * first * along
+        total_here = total + 4 * along * (first if turns else sums_before(first, columns, pn, line, plane))
         rows = run if args.channels_last else filters
         if args.requantize:
             block = stack_record(REQUANTIZE)
@@ -235,9 +252,9 @@ def make_drive() -> RangeKernel:
         sums, transposed = address_of(args.sums[worker]), address_of(args.transposed[worker])
         group_c, group_k = g.group_c, g.group_k
         words = stack_record(MULTIPLY)
-        words.a = copy
-        words.total = sums
         words.places = places
+        words.segments = 0
+        words.total_step = args.nr * args.wide
         copy_fields(words, args, "shifts runs run")
         words.shift = -(int(args.x_zero) + args.offset)
         for tile in range(lo, hi):
@@ -250,19 +267,47 @@ def make_drive() -> RangeKernel:
             on = min(args.box_o, g.y_d - o0)
             pn = min(args.box_p, g.y_h - p0)
             fill_places(args, places, nn, on, pn)
-            copy_x(args, copy, group * group_c, n0, o0, p0, nn, on, pn)
             words.pixels = nn * on * pn * g.y_w
-            if args.gather:
-                words.a = copy
+            line = g.y_w
+            plane = pn * line
+            words.a = copy
+            copies = True
+            if args.x_there:
+                start = n0 * g.xs_n + o0 * g.xs_d + p0 * g.xs_h
+                source = address_of(args.first) + args.in_size * start
+                # tiles take 32 rows, of which some may lie behind the last pixel
+                within = start // g.xs_w + (words.pixels + 31) // 32 * 32 <= g.n * g.x_d * g.x_h * g.x_w
+                if within and source & 63 == 0:
+                    words.a = source
+                    copies = False
+            if copies:
+                copy_x(args, copy, group * group_c, n0, o0, p0, nn, on, pn)
+            if args.there:
+                line = args.box_w if args.there == 1 else (line + 15) // 16 * 16
+                plane = pn * line
+                words.segment = pn * g.y_w
+                words.rows = plane - args.box_w + g.y_w
+                words.segments = nn * on
+                if args.there == 1:
+                    plane = (plane + 15) // 16 * 16
+                    words.pitch = plane
+                else:
+                    words.segment = words.rows = g.y_w
+                    words.segments *= pn
+                    words.pitch = line
+                words.row_step = args.step_w * args.words
+            elif args.gather:
                 words.total = address_of(args.gathered[worker])
                 call_range(args.gather, words, 0, 0, 1)
                 words.a = address_of(args.gathered[worker])
-                words.total = sums
-            for q in range(kb * args.k_panels, min((kb + 1) * args.k_panels, args.panels)):
-                words.b = weights + 4 * args.panel_words * (group * args.panels + q)
-                call_range(args.multiply, words, 0, 0, 1)
-                filters = min(args.nr, group_k - q * args.nr)
+            last = min((kb + 1) * args.k_panels, args.panels)
+            for q in range(kb * args.k_panels, last, args.wide):
+                for beside in range(min(args.wide, last - q)):
+                    words.b = weights + 4 * args.panel_words * (group * args.panels + q + beside)
+                    words.total = sums + 4 * args.nr * beside
+                    call_range(args.multiply, words, 0, 0, 1)
+                filters = min(args.nr * min(args.wide, last - q), group_k - q * args.nr)
                 k = group * group_k + q * args.nr
-                end_panel(args, sums, transposed, k, filters, n0, o0, p0, nn, on, pn)
+                end_panel(args, sums, transposed, k, filters, n0, o0, p0, nn, on, pn, line, plane)
 
     return conv_vnni_drive

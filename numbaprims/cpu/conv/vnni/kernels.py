@@ -57,7 +57,15 @@ WEIGHTS = Arguments(
 
 # total[pixel * NR + filter] of one panel.  places: address of int64, where each pixel's window begins in a, in words;
 # shifts: where runs of taps do from there; run: words of a run; shift: what the filters' sums are multiplied with.
-MULTIPLY = Arguments(arrays=("a", "b", "total"), ints=("pixels", "places", "shifts", "runs", "run", "shift"))
+# segments: 0, or how many rows of tiles the pixels are, `segment` pixels each of which the first has a place: `rows` of
+# them `row_step` words apart, whose sums begin `pitch` pixels apart; total_step: from pixel to pixel of tiles' sums.
+MULTIPLY = Arguments(
+    arrays=("a", "b", "total"),
+    ints=(
+        "pixels", "places", "shifts", "runs", "run", "shift", "segments", "segment", "rows", "row_step", "pitch",
+        "total_step",
+    ),
+)  # fmt: skip
 
 # Rows lo ... hi - 1 of a block of int32 sums: out = saturate(round((total + bias) * factor) + zero).  axis: 1 where
 # columns are filters, 2 where rows are.

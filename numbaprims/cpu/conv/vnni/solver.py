@@ -41,6 +41,14 @@ FASTER = {"bf16": 1.7, "u8s8": 3.3}
 """Of how many operations of float32 a dot instruction's take the time."""
 
 
+def strides_of(problem: Any) -> list[int]:
+    """Places of the copy between neighbours in y: a window of one tap copies only what it takes."""
+    compact = [taps == 1 for taps in problem.kernel]
+    # without channels that are neighbours rows are copied through squares of 16 pixels
+    compact[2] = compact[2] and problem.strides.x[4] != 1
+    return [1 if short else stride for short, stride in zip(compact, problem.stride, strict=True)]
+
+
 class ImplicitGemmVnni(Solver):
     """Windows read as runs of groups of channels."""
 
@@ -75,6 +83,9 @@ class ImplicitGemmVnni(Solver):
         nv = min((4, 3, 2, 1) if wide else (2, 1), key=lambda n: round_up(vectors, n))
         yield {"mr": ROWS[nv] if wide else 4, "nv": nv, "pixels": 400}
 
+    wide: ClassVar[int] = 1
+    """Panels whose sums are ended together, where channels are neighbours in the result."""
+
     @property
     def pieces(self) -> int:
         """Into how many a number is cut."""
@@ -88,6 +99,10 @@ class ImplicitGemmVnni(Solver):
         """Operations a second that its tile reaches."""
         kind = self._kind(problem)[0]
         return float(cost.REACHED * target.rates.flops(lanes("i32", target.vector_bytes)) * FASTER[kind])
+
+    def there(self, problem: Any) -> int:
+        """As `DOT` says of tiles that take rows of the copy."""
+        return 0
 
     def offset(self, problem: Any) -> int:
         """What is added to the bytes that are copied."""
@@ -129,11 +144,8 @@ class ImplicitGemmVnni(Solver):
         words = ceil_div(p.group_c, group)
         size = box(p, int(config["pixels"]))
         counts = [ceil_div(length, part) for length, part in zip((p.n, *p.y_size[:2]), size, strict=True)]
-        compact = [taps == 1 for taps in p.kernel]
-        # without channels that are neighbours rows are copied through squares of 16 pixels
-        compact[2] = compact[2] and s.x[4] != 1
-        step = [1 if short else stride for short, stride in zip(compact, p.stride, strict=True)]
-        source = [stride if short else 1 for short, stride in zip(compact, p.stride, strict=True)]
+        step = strides_of(p)
+        source = [stride // apart for stride, apart in zip(p.stride, step, strict=True)]
         boxes = [
             (count - 1) * apart + (taps - 1) * gap + 1
             for count, apart, taps, gap in zip((*size[1:], p.y_size[2]), step, p.kernel, p.dilation, strict=True)
@@ -166,11 +178,22 @@ class ImplicitGemmVnni(Solver):
         k_blocks = max(1, min(ceil_div(8, tiles), panels if p.taps > 1 else panels // 4))
         k_panels = ceil_div(panels, k_blocks)
         table = geometry_table(p)
-        room = round_up(pixels, max(W, int(config["mr"]))) + max(W, int(config["mr"]))
+        there = self.there(p)
+        line = boxes[2] if there == 1 else round_up(p.y_size[2], WORDS)
+        kept = size[0] * size[1] * round_up(size[2] * line, WORDS) if there else pixels
+        room = round_up(kept, max(W, int(config["mr"]))) + max(W, int(config["mr"]))
         # a step that is no multiple of 4 kB: rows of a square would share the sets of the first-level cache
-        transposed_step = round_up(pixels, W) + (W if round_up(pixels, W) % 256 == 0 else 0)
+        transposed_step = round_up(pixels, W) + (W if there or round_up(pixels, W) % 256 == 0 else 0)
         channels_last = s.y[1] == 1 or p.k == 1
-        gathered = 4 * groups * round_up(pixels, int(config["mr"])) if self.whole > 1 else 0
+        wide = self.wide if channels_last else 1
+        gathered = 4 * groups * round_up(pixels, int(config["mr"])) if self.whole > 1 and not there else 0
+        # boxes of x that are what their copies would be
+        d, h, w = p.x_size
+        dense = s.x[1] == 1 and s.x[4] == p.c and (h == 1 or s.x[3] == w * p.c)
+        dense = dense and (d == 1 or s.x[2] == h * w * p.c) and (p.n == 1 or s.x[0] == d * h * w * p.c)
+        planes = size[2] == p.y_size[1] and (size[0] == 1 or size[1] == p.y_size[0])
+        same = p.taps == 1 and p.stride == (1, 1, 1) and p.padding == (0, 0, 0) and p.groups == 1
+        x_there = there and dense and same and (size[0] * size[1] == 1 or planes) and p.c == words * group
         ints = {
             "geometry": int(table.ctypes.data), "weights": int(weights.ctypes.data),
             "plain": plain, "shifts": int(shifts.ctypes.data),
@@ -183,12 +206,14 @@ class ImplicitGemmVnni(Solver):
             "k_blocks": ceil_div(panels, k_panels), "step_d": step[0], "step_h": step[1], "step_w": step[2],
             "box_d": boxes[0], "box_h": boxes[1], "box_w": boxes[2], "merge_x": int(merge_x), "merge": merge,
             "channels_last": int(channels_last), "offset": self.offset(p), "transposed_step": transposed_step,
+            "there": there, "x_there": int(x_there), "wide": wide,
         }  # fmt: skip
         packed = 4 * p.groups * panels * panel_words + SLACK
         own = {
-            "copy": size[0] * boxes[0] * boxes[1] * boxes[2] * words * 4 + SLACK,
+            # rows of tiles past the last pixel are multiplied, too
+            "copy": (size[0] * boxes[0] * boxes[1] * boxes[2] + 2 * WORDS * step[2]) * words * 4 + SLACK,
             "places": 8 * pixels,
-            "sums": room * nr * 4,
+            "sums": room * nr * wide * 4,
             "transposed": 0 if channels_last else nr * transposed_step * 4 + SLACK,
             "gathered": gathered,
         }

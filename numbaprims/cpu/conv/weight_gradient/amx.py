@@ -105,7 +105,7 @@ def make_multiply(kind: str, feature: str, W: int) -> RangeKernel:
                 rows = min(EDGE, args.rows - q * EDGE)
                 a = advance(args.a, q * steps * size * BLOCK)
                 add_product(
-                    total, args.k_step, room, a, WORDS, words, steps, args.first, rows, args.columns, q, total, 0,
+                    total, args.k_step, room, a, 0, words, steps, args.first, rows, args.columns, q, total, 0,
                     kind, tiles, split, form, W,
                 )  # fmt: skip
             if tiles:

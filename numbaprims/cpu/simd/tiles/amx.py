@@ -92,11 +92,11 @@ def amx_close(typingctx):  # type: ignore[no-untyped-def]
 def amx_multiply(typingctx, total, step, a, row, b, steps, first, turn, R, C, kind):  # type: ignore[no-untyped-def]
     """total (+)= A B: 16 R x 16 C sums, rows `step` elements apart; `first`: they are written, not added to.
 
-    A is `steps` blocks of 32 rows of 64 bytes, of numbers in pieces a block for each, where `row` is 16; else its rows
+    A is `steps` blocks of 32 rows of 64 bytes, of numbers in pieces a block for each, where `row` is 0; else its rows
     lie `row` words of 32 bits apart, one step of 64 bytes behind the other.  B is `steps` blocks of 16 groups of 32
-    columns of 32 bits, of numbers in pieces a block for each; R and C are 1 or 2.  `turn`: which part of the next panel
-    of B, the one behind this, is prefetched.  A step loads R + C tiles of 1 KiB for R C products of 16 cycles each;
-    those of A, which stream, pass the first-level cache by.
+    columns of 32 bits, of numbers in pieces a block for each; R and C are 1 or 2.  `turn`: which part of the next
+    panel of B, the one behind this, is prefetched.  A step loads R + C tiles of 1 KiB for R C products of 16 cycles;
+    tiles of A, which stream, pass the first-level cache by.
     """
     rows, columns = int_literal(R), int_literal(C)
     if rows is None or columns is None or not isinstance(kind, types.StringLiteral):
@@ -108,9 +108,9 @@ def amx_multiply(typingctx, total, step, a, row, b, steps, first, turn, R, C, ki
 
     def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
         sums, a_start, b_start = (builder.bitcast(args[i], I8.as_pointer()) for i in (0, 2, 4))
-        width, a_width = (builder.mul(args[i], number(4)) for i in (1, 3))
-        block = number(2 * ROWS * BYTES * count)
-        packed = builder.icmp_signed("==", args[3], number(BYTES // 4))
+        width = builder.mul(args[1], number(4))
+        block, packed = number(2 * ROWS * BYTES * count), builder.icmp_signed("==", args[3], number(0))
+        a_width = builder.select(packed, number(BYTES), builder.mul(args[3], number(4)))
         a_block = builder.select(packed, block, number(BYTES))
 
         def at(pointer: Any, offset: Any) -> Any:
