@@ -4,7 +4,8 @@ In Python, to find a launcher by shapes, strides, dtypes and flags takes 0.7 us,
 result 0.4: more than the work of a small array.  Here a *record* says how the arrays of a call lay, a *table* holds
 the records of some calls by the shapes of their first two arrays, and `known_call` finds the one that fits, makes the
 results, and runs its program: 0.1 us, in this thread or in several.  Where a record fits whose program it cannot run,
-because that needs much scratch memory or others use the threads, it says which, and the caller has found its launcher.
+because that needs much scratch memory, or another call has that or the threads, it says which, and the caller has found
+its launcher.
 
 What it reads of an array, a tuple and a float is what NumPy's and Python's own macros read, and new arrays are made by
 NumPy's C interface: all of it has been the same since NumPy 1.0, and is tried when the first record is made.  Of a
@@ -93,11 +94,15 @@ from numbaprims.cpu.simd.arguments import (
     stack_words,
     store_word,
 )
+from numbaprims.cpu.simd.atomics import load_acquire, store_release, swap_if
+from numbaprims.cpu.threads import BLOCK, IN_USE
 
 _READY, _NATIVE, _PYTHON = 0, 1, 2  # as in threads.py
 # METH_FASTCALL
 _FASTCALL = 0x80
 _TAKEN = MOST_RESULTS + MOST_ARRAYS
+# Of an array object up to the address of its data (`data_word`).
+_OBJECT_WORDS = 8
 
 _incref = types.ExternalFunction("Py_IncRef", types.void(types.int64))
 _integer = types.ExternalFunction("PyLong_FromLong", types.int64(types.int64))
@@ -237,7 +242,7 @@ def known_result() -> Any:
     def find(table, out, source, operands, block, launches):  # type: ignore[no-untyped-def]
         each = 8 * (word + TENSOR_WORDS)
         none, ndarray_type = load_word(table, NOTHING), load_word(table, NDARRAY)
-        by_slot, frame = stack_words(8), stack_words(FRAME_WORDS)
+        by_slot, frame, lent = stack_words(8), stack_words(FRAME_WORDS), stack_words(_OBJECT_WORDS)
         room = stack_words(STACK_WORDS)
         arrays = room  # of tensors the words that arrays would have: no longer read where the room is used
         # the operands; before them there is room for results
@@ -294,6 +299,12 @@ def known_result() -> Any:
                             or load_word(running, _PYTHON) != 0
                         ):
                             program = 0  # which has to share the CPUs with others, or may start no threads
+                        needs, scratch, in_use = load_word(record, NEEDS), room, running + 8 * IN_USE
+                        if program != 0 and needs > 8 * STACK_WORDS:
+                            if load_acquire(in_use) == 0 and swap_if(in_use, 0, 1):
+                                scratch = load_word(running, BLOCK)
+                            else:
+                                program = 0  # a call of another thread has it
                         device, done = load_word(record, DEVICE), DONE
                         if device != 0:
                             for k, each_word in enumerate((table, record, words, handles, arrays, made, room)):
@@ -309,6 +320,8 @@ def known_result() -> Any:
                         elif program == 0 and launches == 0:
                             return -2
                         elif not _make_results(table, record, words, handles, word):
+                            if scratch != room:
+                                store_release(in_use, 0)
                             return 0
                         if out != none:
                             _incref(out)
@@ -319,6 +332,9 @@ def known_result() -> Any:
                             first = 1
                         elif workers > 1:
                             _order(record, handles, by_slot)
+                            if needs != 0:  # as an array of it
+                                store_word(lent, word, scratch)
+                                store_word(by_slot, SCRATCH, lent)
                             store_word(running, _NATIVE, workers)
                             state = _release()
                             call_driver(load_word(record, DRIVER), program, workers, by_slot, words + 8 * FLOAT_SLOT)
@@ -326,13 +342,15 @@ def known_result() -> Any:
                             store_word(running, _NATIVE, 0)
                         else:
                             store_word(block, C_PROGRAM, program)
-                            store_word(words, SCRATCH, room if load_word(record, NEEDS) != 0 else 0)
+                            store_word(words, SCRATCH, scratch if needs != 0 else 0)
                             if load_word(record, LONG) != 0:
                                 state = _release()
                                 call_range(load_word(program, ALONE), block, 0, 1, 0)
                                 _acquire(state)
                             else:
                                 call_range(load_word(program, ALONE), block, 0, 1, 0)
+                        if scratch != room:
+                            store_release(in_use, 0)
                         if out != none:
                             store_word(handles, 0, 0)
                         if device == 0 and load_word(record, TENSORS) != 0 and not _as_tensors(table, record, handles):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from numbaprims import settings
+from numbaprims import settings, workspace
 from numbaprims.cpu import threads
 from numbaprims.cpu.drivers import data_word, parallel_driver
 from numbaprims.cpu.known import known_result
@@ -123,15 +123,18 @@ def make_record(
     if program is None or not 1 < len(operands) <= MOST_ARRAYS or results > MOST_RESULTS or not _readable():
         return None
     alone = program.most_workers == 1 or threads.default_threads() == 1 or settings.current().threads == 1
-    needs = program.shared + program.worker
-    runs = alone and needs <= 8 * STACK_WORDS
-    long = sum(seen.storage.nbytes for _, seen in operands if seen is not None) > SHORT
-    workers = min(program.most_workers, settings.current().threads or threads.default_threads())
-    team = not alone and needs == 0 and workers > 1 and all(slot < 7 for slot, _ in operands)
+    workers = 1 if alone else min(program.most_workers, settings.current().threads or threads.default_threads())
+    needs = program.shared + program.worker * workers
+    near = needs <= 8 * STACK_WORDS
+    runs = near or needs <= min(workspace.NATIVE, settings.current().workspace_limit)
+    if runs and not near:
+        threads.lend(workspace.native().ctypes.data)
+    long = not near or sum(seen.storage.nbytes for _, seen in operands if seen is not None) > SHORT
+    team = runs and workers > 1 and all(slot < 7 for slot, _ in operands)
     driver = _parallel_address() if team else 0
     first = operands[0][1]
     assert first is not None
-    words = [0, program.address if runs or driver else 0, workers if driver else 1, driver]
+    words = [0, program.address if runs and (alone or driver) else 0, workers if driver else 1, driver]
     words += [int(long), needs, results, int(made), len(operands), int(first.tensor), first.owner, 0]
     return _with_arrays(words, results, operands)
 

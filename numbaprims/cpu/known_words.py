@@ -55,7 +55,7 @@ MOST_ARRAYS = 7 + MOST_FURTHER
 #: Results and tensors of a call.
 MOST_RESULTS = 16
 MOST_TENSORS = 24
-#: Words of scratch memory on the stack: programs that need no more are run here, 2 us sooner than by their launchers.
+#: Words of scratch memory on the stack; programs whose workers need more take `workspace.native`.
 STACK_WORDS = 2560
 
 

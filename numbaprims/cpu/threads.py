@@ -177,15 +177,21 @@ def share(workers: int) -> None:
 # Python threads that are in a parallel launch, and the workers of each.
 _running: dict[int, int] = {}
 # What native code shares with `enter`, under Python's lock: whether it may launch by itself; the workers of the launch
-# that it runs, 0 for none; how many `_running` has. Then the addresses of OpenMP's functions that begin a region and
-# that tell a thread's number in it, and of what the region runs; 0 in other layers.
-_READY, _NATIVE, _PYTHON, BEGIN, NUMBER, MEMBER = range(6)
-_shared = (ctypes.c_int64 * 6)()
+# that it runs, 0 for none; how many `_running` has; without that lock whether a call has `workspace.native`. Then the
+# addresses of OpenMP's functions that begin a region and that tell a thread's number in it, and of what the region
+# runs, 0 in other layers; and of `workspace.native`.
+_READY, _NATIVE, _PYTHON, IN_USE, BEGIN, NUMBER, MEMBER, BLOCK = range(8)
+_shared = (ctypes.c_int64 * 8)()
 
 
 def shared_address() -> int:
     """The address of those words."""
     return ctypes.addressof(_shared)
+
+
+def lend(address: int) -> None:
+    """Say where `workspace.native` is, for native code to take."""
+    _shared[BLOCK] = address
 
 
 def enter(workers: int) -> int:
