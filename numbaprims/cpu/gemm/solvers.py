@@ -33,8 +33,8 @@ NARROW = 0.5
 # Multiply-adds of a vector as long as `direct` takes to widen an element of A in 16 bits, which each tile does anew:
 # float16 took 1.5 to 1.7 times as long as float32 in tiles of two vectors, 2.8 in those of one (Zen 4).
 WIDENED = 1.3
-# What is left of that on an Emerald Rapids where rows of B do not begin lines, as NumPy's do not: 256^3 took 278 us, 238
-# where they do.
+# What is left of that where rows of B do not begin lines, as NumPy's do not: 256^3 took 278 us, 238 where they do (an
+# Emerald Rapids).
 ACROSS = 0.87
 # A row tile of few rows reads B from the second-level cache at this part of its rate, at best.
 READ_B = 0.55
