@@ -16,7 +16,7 @@ from numbaprims.cpu.activation.formulas import FORWARD
 from numbaprims.cpu.conv.arguments import itemsize
 from numbaprims.cpu.conv.depthwise.solver import neighbours
 from numbaprims.cpu.conv.depthwise.work import far_time
-from numbaprims.cpu.gemm.cost import ceil_div, round_up
+from numbaprims.cpu.gemm.cost import ceil_div, round_up, waits
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.program import Part, Program, Region, array, join
 from numbaprims.cpu.simd import address_of, lanes, load, load_wide_scalar, scalar, store, store_scalar
@@ -38,6 +38,9 @@ ARGS = Arguments(
 #: Weights of the windows whose columns stay in registers along a row: 5 x 5 takes 1.1 to 1.7 times as long as by
 #: `depthwise` in planes, 0.8 to 1.3 times with channels last (Zen 4).
 CARRIED = 9
+#: Times as long as in planes x takes from afar with channels last where a core `waits`: 64 channels of 112 x 112 took
+#: 436 us, 160 in planes (an Emerald Rapids).
+PIECES = 1.7
 
 
 @functools.cache
@@ -156,7 +159,9 @@ class DepthwiseWalk(Solver):
         # counted on a CPU that does a multiply-add of whole vectors a cycle
         work = seconds(sequence, p.n * ceil_div(p.k, sequence.elements), target) / target.rates.fma
         pack = target.rates.cycles(p.k * p.taps * (0.3 if p.prepared and stack.pixels else 1.23))
-        return float(2.5 * target.rates.call + work + pack + far_time(p, target))
+        # of each pixel a vector of channels comes at a time, which prefetchers do not follow
+        far = far_time(p, target) * (PIECES if stack.pixels and waits(target) else 1.0)
+        return float(2.5 * target.rates.call + work + pack + far)
 
     def prepare(self, problem: Any, target: Any, config: Config, weights: Any) -> Any:
         stack = _AsStack(problem, target)

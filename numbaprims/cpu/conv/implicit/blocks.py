@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.conv.implicit.passes import Pass
-from numbaprims.cpu.gemm.cost import ceil_div, round_up, span
+from numbaprims.cpu.gemm.cost import ceil_div, round_up, span, waits
 from numbaprims.cpu.rates import CpuRates
 
 Four = tuple[int, int, int, int]
 # Blocks of pixels up to which each tile packs the weights that it meets for itself: 7x7x512 packed 9.4 MB into the
 # third cache and beyond before, in 1.4 ms of 2.5
 PRIVATE = 2
+#: Times as long as its bytes take, in order, x is read from afar by the columns of a product, rows a plane apart, where
+#: a core `waits`: 256 planes of 56 x 56 to 128 took 2.2 ms so, 1.85 from copies (an Emerald Rapids).
+FAR = 5.0
 # Cycles of two vector units for a vector of sums and an element of k, in tiles of so many rows whose input stays in the
 # first-level cache, and in others
 FMA = {14: 0.488, 10: 0.492, 6: 0.492}
@@ -243,6 +246,9 @@ class Costs:
             * (some if some <= PRIVATE else 1)
         )
         seconds += packing
+        x = walk.groups * walk.depth * walk.n * math.prod(walk.grid) * self.size
+        if blocks.direct == 1 and not blocks.channels_last and x > self.l2 and waits(self):
+            seconds += FAR * x / self.rates.l3
         if not self.parallel or not balanced:
             return seconds
         if tiles > 64:
