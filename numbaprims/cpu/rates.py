@@ -114,7 +114,7 @@ PROFILES = {
     # takes two turns in its units.
     "znver4": CpuRates(3.68e9, 207e9, 115e9, 99e9, 40e9, 1.0, call=0.54e-6, wake=2.9e-6, phase=0.26e-6, ahead=0),
     # Xeon of the fifth generation, virtual, 2 cores, 2 MiB and 300 MiB: `numbaprims calibrate`
-    "sapphirerapids": CpuRates(2.7e9, 300e9, 130e9, 21e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6),
+    "sapphirerapids": CpuRates(2.7e9, 300e9, 130e9, 22e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6),
     # Not measured: estimates of sustained rates in a cloud, after what the makers say of clocks, units and caches.
     "znver3": CpuRates(3.5e9, 200e9, 95e9, 70e9, 25e9),
     "haswell": CpuRates(3.4e9, 275e9, 98e9, 61e9, 15e9),
