@@ -219,6 +219,15 @@ def add_floats(total, step, a, row, b, steps, first, rows, columns, turn, kind, 
 
 
 @helper
+def add_bytes(total, step, a, row, b, steps, first, rows, columns, turn, kind, tiles, flip, dot, W):  # type: ignore[no-untyped-def]
+    """The same of int32 sums of bytes."""
+    if tiles:
+        by_tiles(total, step, a, row, b, steps, first, rows, columns, turn, kind)
+    else:
+        by_vectors_bytes(total, step, a, row, b, steps, first, rows, columns, W, flip, dot)
+
+
+@helper
 def narrow_part(out, out_step, room, total, step, rows, columns, first, W):  # type: ignore[no-untyped-def]
     """out = the rows and columns of a stored tile that are there, and, but for the `first`, what was summed before."""
     for r in range(rows):
@@ -297,10 +306,9 @@ def make_multiply_tiles(kind: str, feature: str, W: int, out: str = "") -> Range
                     step = args.total_step if whole else EDGE
                     if not whole and not args.first:
                         fetch_part(room, place, args.total_step, rows, columns, W)
-                    if tiles:
-                        by_tiles(total, step, a, row, b, steps, args.first, rows, columns, i // EDGE, kind)
-                    else:
-                        by_vectors_bytes(total, step, a, row, b, steps, args.first, rows, columns, W, flip, dot)
+                    add_bytes(
+                        total, step, a, row, b, steps, args.first, rows, columns, i // EDGE, kind, tiles, flip, dot, W
+                    )  # fmt: skip
                     if args.shift != 0:
                         add_sums(total, step, cast_pointer(advance(b, steps * BLOCK), acc), args.shift, rows, W)
                     if not whole:

@@ -30,10 +30,9 @@ from numbaprims.cpu.gemm.pieces import (
 from numbaprims.cpu.gemm.solvers import SIGN_BITS
 from numbaprims.cpu.gemm.tiles import (
     BYTE_KINDS,
+    add_bytes,
+    add_floats,
     add_sums,
-    by_tiles,
-    by_vectors_bytes,
-    by_vectors_floats,
     portable_form,
 )
 from numbaprims.cpu.jit import RangeKernel, helper, range_kernel
@@ -143,17 +142,15 @@ def make_multiply(kind: str, feature: str, W: int) -> RangeKernel:
                             a = advance(args.a, place + i * args.row_step)
                             total = advance(args.total, (s * args.pitch + i) * step)
                             rows = min(EDGE, args.rows - i)
-                            if tiles:
-                                by_tiles(
-                                    total, step, a, args.row_step, b, few, first, rows, EDGE, i // EDGE, kind
-                                )  # fmt: skip
-                            elif floats:
-                                by_vectors_floats(
-                                    total, step, a, args.row_step, b, few, first, rows, EDGE, form, W
+                            if floats:
+                                add_floats(
+                                    total, step, a, args.row_step, b, few, first, rows, EDGE, i // EDGE, kind, tiles,
+                                    form, W,
                                 )  # fmt: skip
                             else:
-                                by_vectors_bytes(
-                                    total, step, a, args.row_step, b, few, first, rows, EDGE, W, flip, dot
+                                add_bytes(
+                                    total, step, a, args.row_step, b, few, first, rows, EDGE, i // EDGE, kind, tiles,
+                                    flip, dot, W,
                                 )  # fmt: skip
         else:
             pixels = args.pixels
@@ -161,12 +158,14 @@ def make_multiply(kind: str, feature: str, W: int) -> RangeKernel:
                 a = advance(args.a, i // EDGE * steps * size * BLOCK)
                 total = advance(args.total, i * step)
                 rows = min(EDGE, pixels - i)
-                if tiles:
-                    by_tiles(total, step, a, 0, args.b, steps, 1, rows, EDGE, i // EDGE, kind)
-                elif floats:
-                    by_vectors_floats(total, step, a, 0, args.b, steps, 1, rows, EDGE, form, W)
+                if floats:
+                    add_floats(
+                        total, step, a, 0, args.b, steps, 1, rows, EDGE, i // EDGE, kind, tiles, form, W
+                    )  # fmt: skip
                 else:
-                    by_vectors_bytes(total, step, a, 0, args.b, steps, 1, rows, EDGE, W, flip, dot)
+                    add_bytes(
+                        total, step, a, 0, args.b, steps, 1, rows, EDGE, i // EDGE, kind, tiles, flip, dot, W
+                    )  # fmt: skip
                 if split:
                     if not_finite(total, rows, EDGE, W):
                         by_values(total, a, args.b, steps, rows, EDGE, size, W)
