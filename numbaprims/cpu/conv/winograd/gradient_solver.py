@@ -134,7 +134,8 @@ class WinogradWeight(Solver):
             | driver.kernel_words(kernels)
             | {
                 "tiles_h": ceil_div(q.out[0], h.m), "tiles_w": ceil_div(q.out[1], w.m), "tiles": s["tiles"],
-                "block": rows, "blocks": ceil_div(s["tiles"], rows), "rows": rows, "x_blocks": x_blocks,
+                "block": rows, "blocks": ceil_div(s["tiles"], rows), "rows": rows, "mr": rows,
+                "x_blocks": x_blocks,
                 "c_blocks": s["c"] // W, "panels": panels, "vectors": NV, "positions": positions,
                 "pieces_w": len(w.firsts), "v_step": v_step, "u_step": u_step, "m_step": s["c"] * s["k"] + W,
                 "sum_size": s["size"],

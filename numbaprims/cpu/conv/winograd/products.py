@@ -21,7 +21,8 @@ def ahead(acc: str) -> int:
 
 @functools.cache
 def make_products(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
-    """m[xi][tile][j] = sum over c of v[xi][c // W][tile][c % W] * u[xi][c][j], for positions xi = lo ... hi - 1.
+    """m[xi][tile][j] = sum over c of v[xi][tile // MR][c // W][tile % MR][c % W] * u[xi][c][j], for positions
+    xi = lo ... hi - 1.
 
     Tiles past the block's last are multiplied as far as the next multiple of MR, which rows leaves room for.  The
     NR = NV * W columns of u stay in the first-level cache while MR tiles at a time pass by.
@@ -33,13 +34,13 @@ def make_products(acc: str, MR: int, NV: int, W: int) -> RangeKernel:
     @range_kernel("winograd_products", types, spec=(acc, MR, NV, W, AHEAD))
     def winograd_products(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         t = record(TABLE, args.table)
-        rows, blocks = t.rows, t.c_blocks
+        blocks = t.c_blocks
         for xi in range(lo, hi):
             v = advance(args.v, xi * t.v_step)
             u = advance(args.u, xi * t.u_step)
             m = advance(args.m, xi * t.m_step)
             for i in range(0, args.count, MR):
-                tile = tile_multiply_blocks(advance(v, i * W), rows * W, u, blocks, MR, NV, W, AHEAD)
+                tile = tile_multiply_blocks(advance(v, i * blocks * W), MR * W, u, blocks, MR, NV, W, AHEAD)
                 tile_store(advance(m, i * NR), NR, tile, MR, NV, W)
 
     return winograd_products

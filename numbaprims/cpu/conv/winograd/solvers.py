@@ -116,8 +116,9 @@ def table_words(
     positions = cost.positions_of(axes)
     panels = ceil_div(q.out_channels, NR)
     # positions one line of the cache further apart than their elements, or they would share its sets
-    v_step, m_step = c_blocks * rows * W + W, rows * NR + W
-    u_step = c_blocks * W * NR + W
+    apart = 64 // DTYPES[acc].itemsize
+    v_step, m_step = c_blocks * rows * W + apart, rows * NR + apart
+    u_step = c_blocks * W * NR + apart
     of_h, of_w = filtering(h.m, h.r), filtering(w.m, w.r)
     tile, piece, n, stride = (h.m, w.m), (h.r, w.r), (h.n, w.n), (h.stride, w.stride)
     x_order, out_order = (
@@ -139,7 +140,7 @@ def table_words(
         | {
             "combined": int(problem.scaled or problem.has_c), "taps_h": taps[0], "taps_w": taps[1],
             "tiles_h": ceil_div(q.out[0], h.m), "tiles_w": ceil_div(q.out[1], w.m), "tiles": tiles, "block": size,
-            "blocks": ceil_div(tiles, size), "rows": rows, "c_blocks": c_blocks, "channels": c_blocks * W,
+            "blocks": ceil_div(tiles, size), "rows": rows, "mr": rows, "c_blocks": c_blocks, "channels": c_blocks * W,
             "panels": panels, "vectors": NV, "positions": positions, "x_blocks": x_blocks,
             "pieces_w": len(w.firsts), "v_step": v_step, "m_step": m_step,
             "u_step": u_step, "u_group": panels * positions * u_step, "sum_size": DTYPES[acc].itemsize,
@@ -217,7 +218,8 @@ class Winograd(Solver):
         axes = self.axes(problem)
         block = min(int(config["tiles"]), cost.count_tiles(q, axes))
         products = make_products(problem.accumulate, mr, nv, lanes(problem.accumulate, target.vector_bytes))
-        return table_words(problem, q, target, axes, (block, round_up(block, mr), nv), products)
+        words = table_words(problem, q, target, axes, (block, round_up(block, mr), nv), products)
+        return words | {"mr": mr}
 
     @staticmethod
     def _bytes(words: dict[str, int]) -> tuple[int, int, int]:

@@ -13,11 +13,12 @@ from numbaprims.cpu.simd.arguments import Arguments
 from numbaprims.cpu.simd.records import Record
 from numbaprims.dtypes import DTYPES
 
-# x: the input.  v: its transform, [n * n][c_blocks][rows][W].  u: transformed filters, [panels][n * n][channels][NR].
-# m: products of one panel, [n * n][rows][NR].  first, count: the tiles of the block.  x_channel, out_channel: where the
-# group's channels begin.  panel: which NR channels of the result.  blocks, more: vectors of channels that are in v, and
-# whether their products are added to those before, where not all channels are transformed at once.  room: address of
-# the worker's scratch memory.  buffer to right: what transforms hand to the kernels of pixels.py.
+# x: the input.  v: its transform, [n * n][rows / mr][c_blocks][mr][W].  u: transformed filters,
+# [panels][n * n][channels][NR].  m: products of one panel, [n * n][rows][NR].  first, count: the tiles of the block.
+# x_channel, out_channel: where the group's channels begin.  panel: which NR channels of the result.  blocks, more:
+# vectors of channels that are in v, and whether their products are added to those before, where not all channels are
+# transformed at once.  room: address of the worker's scratch memory.  buffer to right: what transforms hand to the
+# kernels of pixels.py.
 BLOCK = Arguments(
     arrays=("x", "v", "u", "m", "out", "bias", "c", "w"),
     floats=("alpha", "beta", "p0", "p1", "p2"),
@@ -34,7 +35,8 @@ CALL = ARGS.with_regions(shared=("filters", "all_v", "all_u", "all_m"), own=("he
 
 # x_*, o_*, c_*, w_*: strides in elements; w_start: where tap (0, 0) lies, w_group: from one group's filters to the
 # next's.  tiles: of one image's height and width, and in all.  block: tiles of one block, rows: those in memory, a
-# multiple of MR.  v_step, m_step, u_step: elements from one position to the next, u_group from one group to the next.
+# multiple of MR.  mr: tiles whose transforms lie together, a register tile's where products read them end to end, or
+# all.  v_step, m_step, u_step: elements from one position to the next, u_group from one group to the next.
 # far: whether the result exceeds the second-level cache.  m_h, m_w: outputs of a tile, taps_h, taps_w: of a window,
 # where kernels serve all sizes.  x_blocks: vectors of x's channels, c_blocks: as many for each piece of the window.
 # pieces: address of the first taps of the pieces, those along the height, then pieces_w along the width.
@@ -46,7 +48,7 @@ TABLE = Record(
     "groups", "x_channels", "out_channels", "x_h", "x_w", "out_h", "out_w", "pad_h", "pad_w",
     "x_sn", "x_sc", "x_sh", "x_sw", "o_sn", "o_sk", "o_sh", "o_sw", "c_sn", "c_sk", "c_sh", "c_sw",
     "w_sk", "w_sc", "w_sr", "w_ss", "w_start", "w_group", "w_size", "tiles_h", "tiles_w", "tiles", "block",
-    "blocks", "rows", "c_blocks", "channels", "panels", "vectors", "positions", "v_step", "m_step", "u_step",
+    "blocks", "rows", "mr", "c_blocks", "channels", "panels", "vectors", "positions", "v_step", "m_step", "u_step",
     "u_group", "sum_size",
     "input", "products", "output", "weights", "read", "write", "read_weights", "combined",
     "far", "m_h", "m_w", "taps_h", "taps_w", "x_blocks", "pieces", "pieces_w", "y_table",

@@ -34,7 +34,8 @@ def make_input(
     acc: str, tile: Plane, window: Plane, stride: Plane, n: Plane, NV: int, W: int, CODE_H: str, CODE_W: str,
     LONG: int = LINE,
 ) -> RangeKernel:  # fmt: skip
-    """v[i * NW + j][cb // NV][tile][cb % NV][lane] for the vectors cb = lo ... hi - 1 and the tiles of a block.
+    """v[i * NW + j][tile // mr][cb // NV][tile % mr][cb % NV][lane] for the vectors cb = lo ... hi - 1 and the tiles of
+    a block.
 
     `window` pixels, `stride` apart, make `n` positions; windows begin `tile` pixels, of those that are as far apart,
     after one another.  Vectors are those of x's channels, once for each piece of the filters: windows of a piece begin
@@ -56,7 +57,8 @@ def make_input(
         t, block = record(TABLE, args.table), record(BLOCK, block_of(args))
         room = pointer_from_address(args.room, acc)
         tiles_w, tiles_h = t.tiles_w, t.tiles_h
-        v_step = t.v_step
+        v_step, mr = t.v_step, t.mr
+        jump = (t.c_blocks // NV - 1) * mr * NV * W  # from the last of tiles that lie together to the next
         block.buffer = args.room
         block.rows = IH
         block.row_step = COLS * W
@@ -87,11 +89,17 @@ def make_input(
                     column = advance(room, j * W)
                     store_rows(column, COLS * W, straight_line(load_rows(column, COLS * W, IH, W), CODE_H))
                 panel, vector = divmod(cb, NV)
-                v = advance(args.v, (panel * t.rows + done) * NV * W + vector * W)
+                place, row = divmod(done, mr)
+                v = advance(args.v, place * jump + (panel * mr + done) * NV * W + vector * W)
                 for k in range(tiles):
                     for i in range(NH):
                         line = load_rows(advance(room, (i * COLS + k * MW * SW) * W), SW * W, IW, W)
-                        store_rows(advance(v, i * NW * v_step + k * NV * W), v_step, straight_line(line, CODE_W))
+                        store_rows(advance(v, i * NW * v_step), v_step, straight_line(line, CODE_W))
+                    v = advance(v, NV * W)
+                    row += 1
+                    if row == mr:
+                        row = 0
+                        v = advance(v, jump)
                 done += tiles
 
     return winograd_input
