@@ -128,6 +128,38 @@ def test_memory(elem, rng):
             assert (result == right).all(), (row, count, result, right)
 
 
+def make_runs(elem, W):
+    @range_kernel("test_runs", ARGS.types(out=elem, a=elem), spec=(elem, W))
+    def test_runs(args, worker, lo, hi):
+        run = first_lanes(args.count, W) ^ first_lanes(lo, W)
+        store_masked(args.out, W, run, load(args.a, 0, W))
+        store_masked(args.out, 4 * W, run ^ first_lanes(1, W) ^ first_lanes(2, W), load(args.a, 0, W))
+
+    return test_runs
+
+
+@pytest.mark.parametrize("elem", ELEMENTS)
+def test_every_run_of_lanes_is_stored_and_nothing_else(elem, rng):
+    """The first lanes, the last ones, those between, with a gap among them, and none: each may go a way of its own."""
+    W, dtype = lanes(elem, target.current().vector_bytes), numpy_type(elem)
+    a, out = aligned(W, dtype), aligned(6 * W, dtype)
+    a[:] = rng.integers(1, 100, W)
+    lane = np.arange(W)
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(make_runs(elem, W).address)
+    for begin in range(W + 1):
+        for end in range(begin, W + 1):
+            out[:] = 111
+            words = np.zeros(80, np.int64)
+            words[:2], words[16] = (out.ctypes.data, a.ctypes.data), end
+            function(words.ctypes.data, 0, begin, end)
+            inside = (begin <= lane) & (lane < end)
+            expected = np.full(6 * W, 111, dtype)
+            expected[W : 2 * W][inside] = a[inside]
+            inside[1:2] ^= True
+            expected[4 * W : 5 * W][inside] = a[inside]
+            assert (out == expected).all(), (begin, end, out)
+
+
 def make_tail(elem, W):
     types = ARGS.types(out=elem, a=elem)
 

@@ -200,6 +200,46 @@ def _opaque(builder: Any, value: Any) -> Any:
 
 
 def masked_store_value(builder: Any, pointer: Any, index: Any, mask: Any, value: Any) -> None:
+    """Write the lanes that are set.
+
+    A masked store of AVX2 is 42 micro-operations on Zen 2 to 4, whatever its mask: there whole vectors, and those whose
+    first lanes are set, go another way.
+    """
+    vector = value.type
+    if not _avx2(vector):
+        _masked_store(builder, pointer, index, mask, value)
+        return
+    kind = ir.IntType(vector.count)
+    bits = builder.bitcast(mask, kind)
+    with builder.if_else(builder.icmp_unsigned("==", bits, ir.Constant(kind, -1)), likely=True) as (whole, part):
+        with whole:
+            store_value(builder, pointer, index, value)
+        with part:
+            _store_part(builder, pointer, index, bits, mask, value)
+
+
+def _store_part(builder: Any, pointer: Any, index: Any, bits: Any, mask: Any, value: Any) -> None:
+    """Write the lanes whose bits are set, not all of them."""
+    others, one, none = builder.not_(bits), bits.type(1), bits.type(0)
+    first, last = (builder.icmp_unsigned("==", builder.and_(b, builder.add(b, one)), none) for b in (bits, others))
+    count = builder.zext(builder.ctpop(bits), I64)
+    with builder.if_else(first, likely=True) as (begins, rest):
+        with begins:
+            _store_pieces(builder, element_at(builder, pointer, index), count, value)
+        with rest, builder.if_else(last, likely=True) as (ends, any_lanes):
+            with ends:
+                end = element_at(builder, pointer, builder.add(raw(index), number(value.type.count)))
+                _store_pieces(builder, end, count, value, last=True)
+            with any_lanes:
+                _masked_store(builder, pointer, index, mask, value)
+
+
+def _avx2(vector: Any) -> bool:
+    """Whether the CPU is one whose masked stores are slow, and a vector is of a register of it."""
+    return target.current().isa == "avx2" and 64 <= vector.count * element_bits(vector.element) <= 256
+
+
+def _masked_store(builder: Any, pointer: Any, index: Any, mask: Any, value: Any) -> None:
     vector = value.type
     if element_bits(vector.element) < 32 and target.current().isa == "avx512":
         # LLVM 22 stores the whole i32 where one lane of a mask is known to be set and the value is an i32 as i16
@@ -210,20 +250,27 @@ def masked_store_value(builder: Any, pointer: Any, index: Any, mask: Any, value:
     builder.call(store, [value, at, ir.Constant(I32, 1), mask])
 
 
-def store_first_value(builder: Any, pointer: Any, index: Any, count: Any, value: Any) -> None:
-    """Write the lanes below `count`.
+def _store_pieces(builder: Any, at: Any, count: Any, value: Any, last: bool = False) -> None:
+    """Write the first lanes of a vector from `at` on, or the last ones that end there, not all of them: half of it, a
+    quarter, and so on, whichever are there."""
+    half = value.type.count // 2
+    while half:
+        low, high = (
+            builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(I32, half), list(range(k, k + half))))
+            for k in (0, half)
+        )
+        near, far = (high, low) if last else (low, high)
+        there = builder.icmp_signed("!=", builder.and_(count, number(half)), number(0))
+        beyond = builder.gep(at, [number(-half if last else half)])
+        with builder.if_then(there):
+            store_value(builder, beyond if last else at, number(0), near)
+        value, at = builder.select(there, far, near), builder.select(there, beyond, at)
+        half //= 2
 
-    A masked store of AVX2 is 42 micro-operations on Zen 2 to 4, whatever its mask: whole vectors go another way there.
-    """
-    mask, lanes = first_lanes_value(builder, count, value.type.count), number(value.type.count)
-    if target.current().isa != "avx2":
-        masked_store_value(builder, pointer, index, mask, value)
-        return
-    with builder.if_else(builder.icmp_signed(">=", raw(count), lanes), likely=True) as (whole, part):
-        with whole:
-            store_value(builder, pointer, index, value)
-        with part:
-            masked_store_value(builder, pointer, index, mask, value)
+
+def store_first_value(builder: Any, pointer: Any, index: Any, count: Any, value: Any) -> None:
+    """Write the lanes below `count`."""
+    masked_store_value(builder, pointer, index, first_lanes_value(builder, count, value.type.count), value)
 
 
 def prefetch_value(builder: Any, pointer: Any, index: Any, locality: int, write: bool) -> None:
