@@ -70,6 +70,28 @@ def test_profiles_are_like_cores(name):
     assert FAMILIES.get(name, name) in rates.source
 
 
+def test_of_a_third_level_that_others_use_a_core_counts_on_its_share():
+    """What no longer fits into it is charged at memory's rate."""
+    alone = dataclasses.replace(target.current(), name="znver3", l2=512 << 10, l3=32 << 20)
+    rates = profile("znver3", "avx2", 32, 32 << 20)._replace(share=1.0)
+    beside = rates._replace(share=0.25)
+    assert (rates.third(32 << 20), beside.third(32 << 20)) == (32 << 20, 8 << 20)
+    image, weight = np.empty((1, 512, 14, 14), np.float32), np.empty((256, 512, 3, 3), np.float32)
+    problems = [
+        numbaprims.explain("gemm", np.empty((8, 1800), np.float32), np.empty((1800, 1800), np.float32)).problem,
+        numbaprims.explain("gemv", np.empty((1800, 1800), np.float32), np.empty(1800, np.float32)).problem,
+        numbaprims.explain("conv", image, weight, padding=1).problem,
+    ]
+    for problem in problems:
+        grown = {
+            solver.name: solver.estimate(problem, dataclasses.replace(alone, measured=beside))
+            / solver.estimate(problem, dataclasses.replace(alone, measured=rates))
+            for solver in registry.solvers(problem.stem, "cpu")
+            if solver.why_not(problem, alone) is None
+        }
+        assert all(factor > 0.999 for factor in grown.values()) and max(grown.values()) > 1.2, (problem.stem, grown)
+
+
 def test_a_cpu_that_nobody_knows_is_estimated_from_its_isa_and_caches():
     large, small, none = (profile("unknown", "avx2", 32, l3) for l3 in (64 << 20, 8 << 20, 0))
     assert "estimated" in large.source and "avx2" in large.source
@@ -205,12 +227,14 @@ def test_the_command_measures_keeps_shows_and_forgets(tmp_path):
 
 
 def test_files_that_say_less_or_what_cannot_be():
-    """Those of earlier versions say nothing of strings and of what a core follows by itself."""
+    """Those of earlier versions say nothing of the share, of strings and of what a core follows by itself."""
     whole = PROFILES["znver5"]._replace(source="calibrated")._asdict()
     assert CpuRates.of_document(whole) == CpuRates(**whole)
-    less = {name: value for name, value in whole.items() if name not in ("strings", "follows")}
-    assert CpuRates.of_document(less) == CpuRates(**less | {"strings": 0, "follows": False})
-    for wrong in ({"follows": 1}, {"strings": -1}, {"clock": 0.0}, {"ahead": None}, {"source": 3}):
+    less = {name: value for name, value in whole.items() if name not in ("share", "strings", "follows")}
+    assert CpuRates.of_document(less) == CpuRates(**less | {"share": 1.0, "strings": 0, "follows": False})
+    for wrong in (
+        {"share": 0}, {"share": 1.5}, {"follows": 1}, {"strings": -1}, {"clock": 0.0}, {"ahead": None}, {"source": 3},
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="its rates"):
             CpuRates.of_document(whole | wrong)
 

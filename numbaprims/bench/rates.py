@@ -15,8 +15,19 @@ from numbaprims.tuning.timing import Schedule, measure
 _SCHEDULE = Schedule(block=2e-3, settle=0.5e-3, rounds=20)
 #: Beyond the caches that a core reaches, if not as far as a benchmark's streams: half is read, half written.
 LEAST_STREAM = 64 << 20
+#: Third-level caches up to here are tried whole.
+MOST_THIRD = 64 << 20
 #: Seconds: a worker that takes longer to come waits for a core that another process has.
 BUSY = 100e-6
+
+
+def third_share(probes: Roofline, l3: int, near: float, stream: int) -> float:
+    """The part of a third-level cache that reads more than half as much faster than memory as `near` does: eighths."""
+    sizes = {str(part): probes.read(part * l3 / 8) for part in range(2, 9)} | {"memory": probes.read(stream)}
+    times = measure({name: probe.call for name, probe in sizes.items()}, _SCHEDULE)
+    rates = {name: probe.amount / times[name].best for name, probe in sizes.items()}
+    least = (near + rates["memory"]) / 2
+    return max((part / 8 for part in range(2, 9) if rates[str(part)] >= least), default=2 / 8)
 
 
 def measure_rates() -> tuple[CpuRates, list[str]]:
@@ -35,6 +46,9 @@ def measure_rates() -> tuple[CpuRates, list[str]]:
         times = measure({**calls, **{name: probe.call for name, probe in copies.items()}}, _SCHEDULE)
         read = [(level["name"].lower(), level["read"] * 1e9) for _ in range(3) for level in probes.levels()]
         levels = {name: max(rate for level, rate in read if level == name) for name, _ in read}
+        share = cpu.rates.share
+        if 0 < cpu.l3 <= MOST_THIRD:
+            share = third_share(probes, cpu.l3, levels["l3"], stream)
     clock = cycles / times["clock"].best
     lanes = cpu.vector_bytes // 4
     found: dict[str, Any] = {
@@ -43,6 +57,7 @@ def measure_rates() -> tuple[CpuRates, list[str]]:
         "memory": max(probe.amount / times[name].best for name, probe in copies.items()),
         "fma": operations / times["fma"].best / (2 * lanes * clock),
         "call": times["call"].best,
+        "share": share,
     }
     workers = threads.count()
     if workers == 1:

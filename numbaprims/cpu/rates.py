@@ -42,6 +42,8 @@ class CpuRates(NamedTuple):
     """Seconds until several workers are at work."""
     phase: float = 0.3e-6
     """Seconds that several workers take to end a phase and begin the next."""
+    share: float = 1.0
+    """The part of the third-level cache in which a core finds again what it has read: others use it too."""
     ahead: int = 4096
     """Bytes ahead of a reading from memory that are asked for; 0 where the core does better by itself."""
     strings: int = 0
@@ -54,9 +56,9 @@ class CpuRates(NamedTuple):
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> CpuRates:
         """Of a file that anybody may have written; ValueError for what no core can be like."""
-        document = {"strings": 0, "follows": False, **document}  # files of earlier versions do not say
+        document = {"share": 1.0, "strings": 0, "follows": False, **document}  # files of earlier versions do not say
         *numbers, ahead, strings, follows, source = (document.get(name) for name in cls._fields)
-        if not all(isinstance(n, (int, float)) and 0 < n < 1e15 for n in numbers):
+        if not all(isinstance(n, (int, float)) and 0 < n < 1e15 for n in numbers) or document["share"] > 1:
             raise ValueError(f"not all of its rates are numbers that a core can have: {numbers}")
         sizes = all(isinstance(size, int) and 0 <= size <= 1 << 20 for size in (ahead, strings))
         if not sizes or not isinstance(follows, bool) or not isinstance(source, str):
@@ -71,6 +73,10 @@ class CpuRates(NamedTuple):
     def vectors(self, count: float) -> float:
         """Seconds of vector arithmetic that two units do in `count` cycles."""
         return 2.0 * count / (self.fma * self.clock)
+
+    def third(self, l3: int) -> float:
+        """Bytes of a third-level cache that a core may count on."""
+        return self.share * l3
 
     def worth(self, seconds: float) -> float:
         """How much of the work for which workers are woken some seconds of one core are: from 1 on they are."""
@@ -115,8 +121,10 @@ PROFILES = {
     "znver4": CpuRates(3.68e9, 207e9, 115e9, 99e9, 40e9, 1.0, call=0.54e-6, wake=2.9e-6, phase=0.26e-6, ahead=0),
     # Xeon of the fifth generation, virtual, 2 cores, 2 MiB and 300 MiB: `numbaprims calibrate`
     "sapphirerapids": CpuRates(2.7e9, 300e9, 130e9, 22e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6),
+    # EPYC of the third generation, virtual, 2 cores, 512 KiB and 32 MiB, of which the machine's other users leave half:
+    # `numbaprims calibrate`
+    "znver3": CpuRates(3.05e9, 180e9, 93e9, 60e9, 23e9, call=0.79e-6, wake=3.7e-6, phase=0.15e-6, share=0.5),
     # Not measured: estimates of sustained rates in a cloud, after what the makers say of clocks, units and caches.
-    "znver3": CpuRates(3.5e9, 200e9, 95e9, 70e9, 25e9),
     "haswell": CpuRates(3.4e9, 275e9, 98e9, 61e9, 15e9),
     "skylake-avx512": CpuRates(2.7e9, 359e9, 140e9, 40e9, 14e9),
     "icelake-server": CpuRates(2.9e9, 385e9, 140e9, 40e9, 15e9),
@@ -134,7 +142,7 @@ PROFILES = {
     "apple-m3": CpuRates(4.0e9, 175e9, 120e9, 85e9, 75e9, fma=4.0),
     "apple-m4": CpuRates(4.4e9, 190e9, 130e9, 100e9, 90e9, fma=4.0),
 }
-MEASURED = ("znver4", "znver5", "sapphirerapids")
+MEASURED = ("znver3", "znver4", "znver5", "sapphirerapids")
 #: Other names of these families. Hypervisors that hide AMX make LLVM take a Sapphire Rapids for a rocketlake.
 FAMILIES = {
     "znver2": "znver3", "broadwell": "haswell", "skylake": "haswell",

@@ -167,7 +167,7 @@ class Inner(Solver):
         again = problem.batch * cost.ceil_div(many, R) * y_bytes / read_rate(y_bytes, target)
         # but of a core that takes whole vectors in one turn, whose loads from the second level show: 32 x 1760 x 1760
         # 1.7 ms, of which 0.9 are arithmetic and 0.66 y (Zen 5)
-        if target.vector_bytes == 64 and not rates.two_turns(target.vector_bytes):
+        if not rates.two_turns(target.vector_bytes):
             seconds, again = seconds + again, 0.0
         longest = max(seconds, streams, again)
         both = longest + 0.25 * (seconds + streams + again - longest)

@@ -398,10 +398,15 @@ class Direct(Solver):
         # reads them from the second
         panels = self._packs_b(problem)
         m_blocks = ceil_div(problem.m, int(config["mc"]))
-        aliased = not panels and problem.m > 16 and problem.strides.b[0] * DTYPES[problem.b_dtype].itemsize % 4096 == 0
-        # half as wide vectors load twice as often, from a copy of A without jumps
-        near = 0.98 if config["packed_a"] else 0.86
-        efficiency = (0.78 if aliased else 0.94) if target.isa in ("avx512", "neon") else (0.72 if aliased else near)
+        row = problem.strides.b[0] * DTYPES[problem.b_dtype].itemsize
+        shared = not panels and problem.m > 16
+        if target.isa in ("avx512", "neon"):
+            efficiency = 0.78 if shared and row % 4096 == 0 else 0.94
+        else:
+            # half as wide vectors load twice as often, from a copy of A without jumps
+            efficiency = 0.98 if config["packed_a"] else 0.86
+            if shared:
+                efficiency *= cost.aliased(target, row, int(self._blocks(problem, target, config)["kc"]))
         if target.isa not in ("avx512", "neon") and problem.n < 2 * W:
             efficiency *= NARROW  # four to eight sums of one vector do not hide the latency of a multiply-add
         if panels:

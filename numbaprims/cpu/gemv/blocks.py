@@ -63,7 +63,7 @@ def read_rate(size: float, target: Any) -> float:
     rates = target.rates
     if size <= target.l2:
         return float(0.7 * rates.l2)
-    return float(0.838 * rates.l3 if size <= target.l3 else 0.6875 * rates.memory)
+    return float(0.838 * rates.l3 if size <= rates.third(target.l3) else 0.6875 * rates.memory)
 
 
 def bytes_a_second(problem: Any, target: Any) -> float:

@@ -41,6 +41,8 @@ CARRIED = 9
 #: Times as long as in planes x takes from afar with channels last where a core `waits`: 64 channels of 112 x 112 took
 #: 436 us, 160 in planes (an Emerald Rapids).
 PIECES = 1.7
+# With 16 registers: times as long as by the count of cycles, and cycles more of each plane (Zen 3).
+HALVED, PLANE = 1.5, 60.0
 
 
 @functools.cache
@@ -157,7 +159,10 @@ class DepthwiseWalk(Solver):
         whole = dataclasses.replace(stack.problem, limit=-1)  # planes of one tile
         (sequence,) = sequences(whole, target, stack.W if stack.pixels else 0)
         # counted on a CPU that does a multiply-add of whole vectors a cycle
-        work = seconds(sequence, p.n * ceil_div(p.k, sequence.elements), target) / target.rates.fma
+        planes = p.n * ceil_div(p.k, sequence.elements)
+        work = seconds(sequence, planes, target) / target.rates.fma
+        if target.isa not in ("avx512", "neon"):
+            work = HALVED * work + target.rates.cycles(PLANE * planes)
         pack = target.rates.cycles(p.k * p.taps * (0.3 if p.prepared and stack.pixels else 1.23))
         # of each pixel a vector of channels comes at a time, which prefetchers do not follow
         far = far_time(p, target) * (PIECES if stack.pixels and waits(target) else 1.0)

@@ -24,6 +24,7 @@ SLACK = 256  # bytes behind panels, which may be written a vector past their end
 COPY = {"planes": 0.287, "pixels": 0.492}  # cycles an element of the padded copy takes
 TILE = 49.2  # cycles a tile takes before its first and after its last tap
 TILE_WAKES = 50  # times as long as waking threads takes a tile of the program: there are 4 to 16 of them, or fewer
+CROSSED = 124.0  # and more, of 16 registers, where vectors cross the ends of rows, which are stored in pieces (Zen 3)
 ALONE = 0.6  # a vector of pixels alone takes as long as so many tiles of NV
 STREAM = 2  # times the last cache: from there on results are written past the caches
 FAR = 0.1  # part of the time that reading the copy takes, where it exceeds the first-level cache
@@ -67,8 +68,8 @@ class DirectLayout(abc.ABC):
         self.w_taps = None if w_taps[0] == 0 and (steps == self.w_step).all() else w_taps.astype(np.int64)
         self.waits = p.activation.kind != "identity" and p.out_dtype != self.acc
         # the register tiles of a long sum reach 97 % of the peak
-        # of 16 registers few hold sums, and each vector of half the width is loaded as often
-        self.peak = (1.08 if target.isa in ("avx512", "neon") else 0.9) * float(cost.peak(p, target))
+        self.wide = target.isa in ("avx512", "neon")
+        self.peak = (1.08 if self.wide else 1.0) * float(cost.peak(p, target))
         self.rates = target.rates
 
     def cut(self, width: int) -> None:
@@ -224,7 +225,7 @@ class Planes(Phases):
 
     def __init__(self, problem: Any, target: Any) -> None:
         super().__init__(problem, target)
-        self.MR, self.NV = (8, 3) if target.isa in ("avx512", "neon") else (4, 3)
+        self.MR, self.NV = (8, 3) if self.wide else (4, 3)
         # vectors of a row by themselves, or of the grid from row to row: whichever leaves fewer lanes unused
         whole = round_up(self.out_size[2], self.W)
         self.across = whole // self.W if whole <= self.out_size[2] + self.extra else 0
@@ -286,7 +287,8 @@ class Planes(Phases):
 
     def seconds(self, band: int, bands: int) -> float:
         pixels = self.NV * self.W
-        work = 2.0 * self.MR * pixels * self.count / self.peak + self.rates.cycles(TILE)
+        begins = TILE + (CROSSED if self.cross and not self.wide else 0.0)
+        work = 2.0 * self.MR * pixels * self.count / self.peak + self.rates.cycles(begins)
         largest = max(rows for count, rows in self.heights(band, bands) if count)
         if self.copied_bytes(largest) > self.target.l1d:
             work += FAR * self.size * (pixels + self.W) * self.count / self.problem.kernel[2] / self.rates.l2
@@ -317,7 +319,7 @@ class Pixels(DirectLayout):
         super().__init__(problem, target)
         # 8 pixels x 3 vectors, which need one more address register than there are, ran at a third of the speed
         tiles = {(6, 4): 1.0, (7, 3): 0.97, (7, 2): 0.9, (7, 1): 0.6}
-        if target.isa not in ("avx512", "neon"):
+        if not self.wide:
             tiles = {(4, 2): 1.0, (7, 1): 0.7}
 
         def slowness(tile: tuple[int, int]) -> float:

@@ -87,11 +87,12 @@ class FftWeight(Solver):
         back = n * n * c * there * BACK + c * there * p.kernel[1] * p.kernel[2] * RESULT
         sums, rates = pairs * size, target.rates
         near, far = AGAIN / rates.l3, FAR / rates.memory
-        again = (2 * blocks - 1) * sums * (near if sums < target.l3 * 3 // 4 else far) if blocks > 1 else 0.0
+        each = near if sums < rates.third(target.l3) * 3 / 4 else far
+        again = (2 * blocks - 1) * sums * each if blocks > 1 else 0.0
         if n * n * W * NV * W * size > target.l2:
             again += sums * far
-        each = products + rates.vectors((spectra + back) / scale) + again + blocks * 10 / 3 * rates.phase
-        return float(5 * rates.call + p.groups * each)
+        group = products + rates.vectors((spectra + back) / scale) + again + blocks * 10 / 3 * rates.phase
+        return float(5 * rates.call + p.groups * group)
 
     def _words(self, problem: Any, target: Any, config: Config) -> tuple[dict[str, int], dict[str, int]]:
         """The table, and that of y's gradient as an input."""

@@ -32,6 +32,7 @@ BLOCKS = (24, 12, 48)  # tiles of a block at most: with more, the spectra of 64 
 # Cycles of two vector units of 16 lanes for an element of a spectrum, there or back: tiles of 32 x 32 leave the
 # first-level cache.
 SPECTRUM = {16: 0.4715, 32: 0.902}
+SPILLED = 1.5  # times as long as by lanes they take in 16 registers (Zen 3)
 SHOWN = 0.15  # of the products or the filters' way, whichever is shorter, what the other does not hide
 # How many times as long the filters' spectra that are written anew take as in a loop that only moves their bytes: in
 # four times the second-level cache and in half of the third, at the third's rate; beyond, at that of memory.  They are
@@ -119,11 +120,14 @@ class Fft(Solver):
         pairs = 2.0 * n * n * q.groups * channels * results
         products = 2.0 * pairs * blocks * round_up(block, mr) / (1.02 * cost.peak(problem, target))
         spectra = n * n * q.groups * tiles * (channels + round_up(q.out_channels, W)) * SPECTRUM[n] * 16 / W
+        if target.isa not in ("avx512", "neon"):
+            spectra *= SPILLED
         filters = pairs * DTYPES[problem.accumulate].itemsize
         rates, stream, fresh = target.rates, blocks * filters * filter_seconds(filters, target), 0.0
         if not problem.prepared:
-            near = filters * FRESH[filters > 4 * target.l2] / rates.l3
-            fresh = near if filters <= max(4 * target.l2, target.l3 // 2) else filters * FRESH[2] / rates.memory
+            fresh = filters * FRESH[filters > 4 * target.l2] / rates.l3
+            if filters > max(4 * target.l2, rates.third(target.l3) / 2):
+                fresh = filters * FRESH[2] / rates.memory
         seconds = max(products, stream) + SHOWN * min(products, stream) + rates.vectors(spectra) + fresh
         # the other solvers' estimates are as much above their times
         return float(5 * rates.call + 1.15 * seconds)

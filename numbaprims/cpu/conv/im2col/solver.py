@@ -15,7 +15,7 @@ from numbaprims.cpu.conv.arguments import bias_dtype
 from numbaprims.cpu.conv.im2col.kernels import COLUMNS, make_columns, make_fold
 from numbaprims.cpu.conv.implicit.passes import Pass, along
 from numbaprims.cpu.conv.implicit.planes import make_planes
-from numbaprims.cpu.conv.implicit.solvers import HEIGHTS, Layout, lay_out
+from numbaprims.cpu.conv.implicit.solvers import HALVED, HEIGHTS, Layout, lay_out
 from numbaprims.cpu.conv.implicit.tiles import PASS, make_pack_driver
 from numbaprims.cpu.gemm.cost import round_up
 from numbaprims.cpu.gemm.finish import make_finish
@@ -119,10 +119,11 @@ class Im2col(Solver):
         layout = lay_out(ColumnLayout, problem, target, next(iter(self.configs(problem, target))))
         # the matrix is written once and read once, from memory where it exceeds the caches; wide strides are gathered
         rates = target.rates
-        speed = 0.25 * rates.memory if layout.matrix_bytes > target.l3 // 2 else 0.238 * rates.l3
+        speed = 0.25 * rates.memory if layout.matrix_bytes > rates.third(target.l3) / 2 else 0.238 * rates.l3
         if problem.stride[2] > 2:
             speed = rates.clock / 0.41
-        seconds = 7.5 * rates.call + layout.seconds + layout.matrix_bytes / speed
+        products = layout.seconds * (1.0 if target.isa in ("avx512", "neon") else HALVED[1])
+        seconds = 7.5 * rates.call + products + layout.matrix_bytes / speed
         if problem.x_order not in ("planes", "rows"):
             # the matrix's elements are gathered one by one, those of the gradient added up so
             depth, height, width = problem.x_size

@@ -119,7 +119,8 @@ def block_size(q: Pose, target: Any, axes: tuple[Axis, Axis], size: int, nr: int
 
 def filter_seconds(u: float, target: Any) -> float:
     """For each byte of `u` of transformed filters that a block of tiles reads."""
-    return float(L3 / target.rates.l3 if u <= target.l3 * 3 // 4 else MEMORY / target.rates.memory)
+    rates = target.rates
+    return float(L3 / rates.l3 if u <= rates.third(target.l3) * 3 / 4 else MEMORY / rates.memory)
 
 
 def far_time(target: Any, *sizes: int) -> float:
@@ -146,7 +147,7 @@ def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks
     filters = 0.0
     if not problem.prepared:
         filters = FIRST * rates.call + rates.vectors(q.groups * positions * c * k * FILTER / scale)
-        filters += 0.0 if u <= target.l3 // 3 else u * WRITTEN / rates.memory
+        filters += 0.0 if u <= rates.third(target.l3) / 3 else u * WRITTEN / rates.memory
         if u > target.l2 * 3 // 4 and pieces_of(axes) == 1 and waits(target):
             filters += 2.0 * u / rates.l3  # written and read: 96 planes of 35 x 35 took 970 us by 6 x 6, by 4 x 4 786
         if problem.direction == "data":
