@@ -60,10 +60,10 @@ Quotient = Callable[[V, V], V]
 # ---------------------------------------------------------------- exponentials: n ln 2 + r with a small r
 
 
-def reduce(x: V, factor: float = 1.0, border: float = 0.0) -> tuple[V, V]:
-    """(r, SHIFTER + n) with factor x = n ln 2 + factor r; |n| < 2**21.  The factor is a power of 2."""
+def reduce(x: V, factor: float = 1.0, border: float = 0.0, bias: int = 0) -> tuple[V, V]:
+    """(r, SHIFTER + n + bias) with factor x = n ln 2 + factor r; |n| < 2**21.  The factor is a power of 2."""
     high, low = LN2[x.width]
-    shifter = SHIFTER[x.width]
+    shifter = SHIFTER[x.width] + bias
     shifted = mad(x, factor * LOG2_E, border) + shifter if border else mad(x, factor * LOG2_E, shifter)
     n = shifted - shifter
     return mad(n, -low / factor, mad(n, -high / factor, x)), shifted
@@ -78,6 +78,15 @@ def exp_in_range(x: V) -> V:
     """e**x where |n| of 2**n is at most twice the range of exponents."""
     r, shifted = reduce(x)
     return scale(exp_of_rest(r), shifted)
+
+
+def exp_of_negative_in_range(x: V) -> V:
+    """The bits of `exp_in_range` where x is about 0 at most: the last bits of the shifter are n and a bias, a normal
+    exponent, of which a second factor, which rounds, takes back what is too much."""
+    least, mantissa = EXP_RANGE[x.width][0], MANTISSA[x.width]
+    spare = 32 * math.ceil(-least * LOG2_E / 32) - (float_bits(1.0, x.width) >> mantissa)
+    r, shifted = reduce(x, bias=(float_bits(1.0, x.width) >> mantissa) + spare)
+    return exp_of_rest(r) * from_bits(bits(shifted) << mantissa) * 2.0**-spare
 
 
 def exp_and_sum(x: V, c: float) -> tuple[V, V]:

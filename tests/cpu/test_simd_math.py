@@ -21,6 +21,8 @@ from numbaprims.cpu.jit import range_kernel
 from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.program import Program
 from numbaprims.cpu.simd import Arguments, erf, exp, expm1, lanes, load, log, log1p, sigmoid, store, tanh
+from numbaprims.cpu.simd.math import exponential
+from numbaprims.cpu.simd.math.emit import vector_function
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf")
@@ -321,6 +323,47 @@ def test_odd_functions_are_odd(dtype, rng):
     for name in ("tanh", "erf"):
         row = NAMES.index(name)
         np.testing.assert_array_equal(plus[row], -minus[row])
+
+
+@vector_function(exponential.exp)
+def exp_of_any(x):
+    """e**x of every lane, as formulas have it."""
+
+
+@vector_function(exponential.exp_of_negative)
+def exp_below(x):
+    """e**x of every lane, where x is about 0 at most."""
+
+
+def both_exponentials(dtype, W):
+    arguments = Arguments(arrays=("out", "below", "x"))
+
+    @range_kernel("simd_exponentials", arguments.types(out=dtype, below=dtype, x=dtype), spec=(dtype, W))
+    def kernel(args, worker, lo, hi):
+        for i in range(lo * W, hi * W, W):
+            store(args.out, i, exp_of_any(load(args.x, i, W)))
+            store(args.below, i, exp_below(load(args.x, i, W)))
+
+    return kernel, arguments
+
+
+@pytest.mark.parametrize("dtype", ("f32", "f64"))
+def test_exponentials_of_negative_numbers_have_the_bits_of_all(dtype):
+    """Of subnormal results too, and of what is 0; a little above 0 as well."""
+    kind, W = {"f32": np.float32, "f64": np.float64}[dtype], width(dtype)
+    points = [
+        np.linspace(-110, 1, 1 << 16),
+        np.linspace(-760, -700, 1 << 14),
+        [0.0, -0.0, -np.inf, np.nan, -1e-30, -1e30],
+    ]
+    x = np.concatenate(points).astype(kind)
+    x = np.resize(x, -(-x.size // W) * W)
+    found = [np.full_like(x, np.nan) for _ in range(2)]
+    kernel, arguments = both_exponentials(dtype, W)
+    make_launcher(Program.of(arguments, {}, [(kernel, x.size // W, 1 << 10)]))(*found, x)
+    np.testing.assert_array_equal(*found)
+    subnormal = (found[1] > 0) & (found[1] < np.finfo(kind).tiny)
+    assert subnormal.any() and (found[1] == 0).any() and not np.signbit(found[1][found[1] == 0]).any()
 
 
 @pytest.mark.slow

@@ -59,6 +59,8 @@ SCATTERED = 0.7
 LOOKUP, TABLE = f"{MAP}lookup:", "a table is looked up"
 #: Cycles that one operation of a formula takes, for a vector.
 CYCLES = 0.5
+#: Lanes of a register that holds a table of powers of 2, and what exponentials cost without.
+TABLE_LANES, NO_TABLE = 16, {"exp": 21, "exp_of_negative": 15}
 
 
 #: Pieces of lines, one below the other, that a core follows by itself once it has met so many.
@@ -326,13 +328,14 @@ class Reduce(Solver):
             total += own * sum(node.op == "input" and not node.uniform for node in graph.reads(p, kept))
         return float(problem.n * total)
 
-    def operations(self, problem: Any, U: int) -> list[float]:
-        """Of each pass for an element, with what passes compute again."""
+    def operations(self, problem: Any, U: int, table: bool) -> list[float]:
+        """Of each pass for an element, with what passes compute again; `table`: whether exponentials have one."""
         graph, kept = graph_of(problem.formula, self.online), self._kept(problem)
-        own = {"exp_sum": COSTS["exp"] * (1 + 1 / U) + 3, "first": 3 if self.lanes == "along" else 5}
+        costs = COSTS if table else COSTS | NO_TABLE
+        own = {"exp_sum": costs["exp"] * (1 + 1 / U) + 3, "first": 3 if self.lanes == "along" else 5}
         return [
             sum(
-                COSTS.get(node.op, 0) / (SIDE_BY_SIDE if node in graph.common else 1)
+                costs.get(node.op, 0) / (SIDE_BY_SIDE if node in graph.common else 1)
                 for node in graph.computed(p, kept)
             )
             + sum(own.get(node.op, 1) for node in each.reductions)
@@ -348,7 +351,8 @@ class Reduce(Solver):
         width = lanes(compute_of(problem), target.vector_bytes)
         _, U = self.vector(problem, target)
         vectors = problem.rows * problem.n / min(width, self.most_lanes(problem))
-        *before, last = (vectors * CYCLES * each / rates.clock for each in self.operations(problem, U))
+        each_pass = self.operations(problem, U, width == TABLE_LANES)
+        *before, last = (vectors * CYCLES * each / rates.clock for each in each_pass)
         if before and moved > target.l3:
             memory += self._leaving(problem, target, last)
         return float(memory + sum(before) + last + self.overhead(problem, target))
