@@ -227,13 +227,14 @@ def test_the_command_measures_keeps_shows_and_forgets(tmp_path):
 
 
 def test_files_that_say_less_or_what_cannot_be():
-    """Those of earlier versions say nothing of the share, of strings and of what a core follows by itself."""
+    """Those of earlier versions say nothing of the share, of strings and of what a core does by itself."""
     whole = PROFILES["znver5"]._replace(source="calibrated")._asdict()
     assert CpuRates.of_document(whole) == CpuRates(**whole)
-    less = {name: value for name, value in whole.items() if name not in ("share", "strings", "follows")}
-    assert CpuRates.of_document(less) == CpuRates(**less | {"share": 1.0, "strings": 0, "follows": False})
+    less = {name: value for name, value in whole.items() if name not in ("share", "strings", "follows", "beside")}
+    assert CpuRates.of_document(less) == CpuRates(**less)
     for wrong in (
-        {"share": 0}, {"share": 1.5}, {"follows": 1}, {"strings": -1}, {"clock": 0.0}, {"ahead": None}, {"source": 3},
+        {"share": 0}, {"share": 1.5}, {"follows": 1}, {"beside": 1}, {"strings": -1}, {"clock": 0.0}, {"ahead": None},
+        {"source": 3},
     ):  # fmt: skip
         with pytest.raises(ValueError, match="its rates"):
             CpuRates.of_document(whole | wrong)

@@ -50,21 +50,32 @@ class CpuRates(NamedTuple):
     """Bytes from which on a run is copied by a string instruction in the caches; 0 where vectors are as fast."""
     follows: bool = False
     """Whether a core asks by itself for pieces of lines one below the other, be they in a page each."""
+    beside: bool = False
+    """Whether a core reads long rows from memory faster four side by side than one after the other."""
     source: str = ""
     """Where the figures come from."""
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> CpuRates:
         """Of a file that anybody may have written; ValueError for what no core can be like."""
-        document = {"share": 1.0, "strings": 0, "follows": False, **document}  # files of earlier versions do not say
-        *numbers, ahead, strings, follows, source = (document.get(name) for name in cls._fields)
+        document = {
+            "share": 1.0,
+            "strings": 0,
+            "follows": False,
+            "beside": False,
+            **document,
+        }  # files of earlier versions do not say
+        *numbers, ahead, strings, follows, beside, source = (document.get(name) for name in cls._fields)
         if not all(isinstance(n, (int, float)) and 0 < n < 1e15 for n in numbers) or document["share"] > 1:
             raise ValueError(f"not all of its rates are numbers that a core can have: {numbers}")
         sizes = all(isinstance(size, int) and 0 <= size <= 1 << 20 for size in (ahead, strings))
-        if not sizes or not isinstance(follows, bool) or not isinstance(source, str):
-            said = f"look {ahead!r} bytes ahead, copy {strings!r} at once, follow {follows!r} and come from {source!r}"
+        if not sizes or not isinstance(follows, bool) or not isinstance(beside, bool) or not isinstance(source, str):
+            said = (
+                f"look {ahead!r} bytes ahead, copy {strings!r} at once, follow {follows!r}, read beside {beside!r} and"
+            )
+            said += f" come from {source!r}"
             raise ValueError(f"its rates {said}")
-        return cls._make((*numbers, ahead, strings, follows, source))
+        return cls._make((*numbers, ahead, strings, follows, beside, source))
 
     def cycles(self, count: float) -> float:
         """Seconds of so many cycles."""
@@ -123,7 +134,9 @@ PROFILES = {
     "sapphirerapids": CpuRates(2.7e9, 300e9, 130e9, 22e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6),
     # EPYC of the third generation, virtual, 2 cores, 512 KiB and 32 MiB, of which the machine's other users leave half:
     # `numbaprims calibrate`
-    "znver3": CpuRates(3.05e9, 180e9, 93e9, 60e9, 23e9, call=0.79e-6, wake=3.7e-6, phase=0.15e-6, share=0.5),
+    "znver3": CpuRates(
+        3.05e9, 180e9, 93e9, 60e9, 23e9, call=0.79e-6, wake=3.7e-6, phase=0.15e-6, share=0.5, beside=True
+    ),
     # Not measured: estimates of sustained rates in a cloud, after what the makers say of clocks, units and caches.
     "haswell": CpuRates(3.4e9, 275e9, 98e9, 61e9, 15e9),
     "skylake-avx512": CpuRates(2.7e9, 359e9, 140e9, 40e9, 14e9),
