@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from numbaprims.cpu.reduce.memory import Memory, Place, Region
 from numbaprims.cpu.reduce.stores import Stores
 from numbaprims.cpu.reduce.sums import LOWEST, TABLE, Sums, function_of
-from numbaprims.cpu.reduce.variant import CHUNKS, INNER, NEXT_ROW, Variant
+from numbaprims.cpu.reduce.variant import CHUNKS, INNER, NEXT_ROW, WRITTEN_TOO, Variant
 from numbaprims.cpu.simd.arguments import FLOAT_SLOT
 from numbaprims.cpu.simd.convert import floats_value
 from numbaprims.cpu.simd.emit import (
@@ -148,6 +148,7 @@ class Emitter(Memory):
 
     def _value(self, node: Node, p: int, place: Place) -> Value:
         if node.op == "input":
+            self.ask_for_results(p, place)
             return self._element(self._slot(node), place, p if p == self._asking(node, p) else None)
         if node.op == "position":
             if place.lead is not None:
@@ -168,7 +169,7 @@ class Emitter(Memory):
             return p
         passes = range(len(self.graph.passes))
         reading = [q for q in passes if self.across or node in self.graph.reads(q, self.kept)]
-        return reading[-1 if self.along and self.v.ahead == NEXT_ROW else 0]
+        return reading[-1 if self.along and self.v.ahead in (NEXT_ROW, WRITTEN_TOO) else 0]
 
     def integers(self, n: Value, vector: Any) -> Value:
         """An integer in all lanes, of the size of the numbers that are computed."""

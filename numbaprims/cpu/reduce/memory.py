@@ -21,6 +21,7 @@ from numbaprims.cpu.reduce.variant import (
     NEXT_ROWS,
     SEGMENTS,
     SIZES,
+    WRITTEN_TOO,
     Variant,
 )
 from numbaprims.cpu.simd.arguments import EACH, SCRATCH
@@ -314,7 +315,7 @@ class Memory:
         """
         if self.v.ahead in (0, NEXT_ROWS, BEHIND) or place.mask is not None:
             return
-        asked, next_row = [(slot, False)], self.v.ahead == NEXT_ROW
+        asked, next_row = [(slot, False)], self.v.ahead in (NEXT_ROW, WRITTEN_TOO)
         later = self.v.role == "rows" and p == 0 and len(self.graph.passes) > 1
         if later and not next_row and self.v.stores == "plain":
             asked += [(k, True) for k, array in enumerate(self.arrays[: self.outs]) if array.kind == "row"]
@@ -331,6 +332,15 @@ class Memory:
                 far = (place.i + max(1, elements // self.v.W)) * self.inner_stride(array)
             level = 2 if next_row else 3  # two rows are more than the first-level cache holds
             prefetch_lines(self.b, self.segment[which], far, llvm_vector(array.dtype, self.v.W), write, level)
+
+    def ask_for_results(self, p: int, place: Place) -> None:
+        """In the first pass for the lines of results that a later one writes, so that its stores need not wait."""
+        begun = any(node.op == "input" for node in place.known)
+        if self.v.ahead != WRITTEN_TOO or p or begun or place.mask is not None:
+            return
+        for k, array in enumerate(self.arrays[: self.outs]):
+            if array.kind == "row":
+                prefetch_lines(self.b, self.segment[k], place.i, llvm_vector(array.dtype, self.v.W), True)
 
     def prefetch_rows(self, first: Value, block: Value, blocks: Value, count: int) -> None:
         """For the elements from `first` on of all rows side by side, `count` of each, while as many are walked block by

@@ -16,6 +16,7 @@ from numbaprims.cpu.reduce.variant import (
     MOST_ARRAYS,
     NEXT_ROW,
     STAGED,
+    WRITTEN_TOO,
     Cut,
     Variant,
     branches,
@@ -219,7 +220,11 @@ class Reduce(Solver):
         behind = all(kept[-1:] == (inner,) for each, (kept, _) in operands if each.kind == "row")
         short = inner * size < (RUN if problem.bytes_moved() > target.l3 / 2 else PAGE)
         if self.lanes == "along" and role == "rows" and len(problem.reduced) > 1 and behind and short:
-            return NEXT_ROW
+            # 16 x 2048 x 7 x 7 trained in 1.1 to 1.9 ms, 0.65 to 1.3 so, its gradient in 2.5 to 2.8 and 2.1 to 2.3; of
+            # half as many planes, which the third level holds, 250 us and 390 (Zen 3)
+            rates = target.rates
+            far = problem.bytes_moved() > rates.third(target.l3) / 2 and leaves_rows(problem)
+            return WRITTEN_TOO if far and rates.ahead and not rates.follows else NEXT_ROW
         # a second pass hides what the third-level cache takes: exponentials of 16 MB 1.05 ms asked, 0.78 not, of 8 MB
         # 0.51 and 0.41, the gradient of softmax of 12288 x 128 202 us and 176, layer norm of 8 x 128256 115 and 97,
         # batch norm of 4 x 256 x 56 x 56 345 and 308; sums, which are one pass, 39 and 43 (Zen 5)

@@ -45,8 +45,9 @@ STAGED = 8192
 
 
 #: Asked for is the same place of the next row, which lies behind this one, or of the next rows side by side; or the
-#: next elements of all rows side by side, in the order of memory; or what lies `FURTHER` bytes behind those at hand.
-NEXT_ROW, NEXT_ROWS, BEHIND = -1, -2, -3
+#: next elements of all rows side by side, in the order of memory; or what lies `FURTHER` bytes behind those at hand; or
+#: the next row, and in the first pass the results of this one, which a later pass writes.
+NEXT_ROW, NEXT_ROWS, BEHIND, WRITTEN_TOO = -1, -2, -3, -4
 FURTHER = 1024
 
 
@@ -73,7 +74,7 @@ class Variant(NamedTuple):
     stores: str
     """How elements are written: "plain", "stream" past the caches, "stage" as well, by way of a buffer."""
     ahead: int
-    """Bytes ahead of the first reading that are asked for; 0: none; `NEXT_ROW`, `NEXT_ROWS`."""
+    """Bytes ahead of the first reading that are asked for; 0: none; `NEXT_ROW` and the like."""
     role: str
     """"rows": all passes over a row; "part": one pass over a chunk; "sweep": one over those of all rows side by side;
     "merge": the chunks of one pass."""
