@@ -120,8 +120,8 @@ def rows_time(problem: Any, target: Any) -> float:
     out_w = sides(p)[1][2]
     columns = ceil_div(out_w + p.padding[2] % SW, SW) if p.direction == "data" else out_w
     # even and odd columns are sorted or mixed in registers
-    sorted_ = (1.5 if target.isa in ("avx512", "neon") else 2.0) if SW == 2 else 1.0
-    vectors = p.n * p.k * round_up(rows, RT) * ceil_div(columns, W) * sorted_
+    mixing = (1.5 if target.isa in ("avx512", "neon") else 2.0) if SW == 2 else 1.0
+    vectors = p.n * p.k * round_up(rows, RT) * ceil_div(columns, W) * mixing
     rates = target.rates
     # one unit for whole vectors is two for half ones
     share = max(W * itemsize(p.accumulate) / target.vector_bytes, rates.fma / 2)
