@@ -1,5 +1,6 @@
 """What CPUs with AMX's tiles take, by the estimates and by what `accuracy` allows: CPUs by name."""
 
+import dataclasses
 from unittest import mock
 
 import numpy as np
@@ -28,6 +29,12 @@ def test_accuracy_lets_float32_be_cut(rng):
         numbaprims.gemm(a, a)
 
 
+def named_cpu(name):
+    """A CPU by its name, with an Emerald Rapids' caches, whatever this machine's are."""
+    described = target.described("x86_64-unknown-linux-gnu", name)
+    return dataclasses.replace(described, l1d=48 << 10, l2=2 << 20, l3=300 << 20)
+
+
 def best_of(solvers, problem, named):
     able = [solver for solver in solvers if solver.why_not(problem, named) is None]
     return min(able, key=lambda solver: solver.estimate(problem, named)).name
@@ -50,7 +57,7 @@ def test_what_a_cpu_with_tiles_takes(cpu, accuracy, dtype, chosen):
     from numbaprims.ops._gemm_problem import GemmProblem, Strides
     from numbaprims.ops.epilogue import Activation
 
-    named = target.described("x86_64-unknown-linux-gnu", cpu)
+    named = named_cpu(cpu)
     n = 2048
     problem = GemmProblem(
         n, n, n, 1, dtype, dtype, dtype, "row", "row", "row", False, "none", Activation("identity", (0.0, 0.0, 0.0)),
@@ -80,7 +87,7 @@ def test_what_convolutions_take(cpu, dtype, size, forward, backward):
     from numbaprims.cpu.conv import SOLVERS
     from numbaprims.ops.conv import PROBLEMS
 
-    named = target.described("x86_64-unknown-linux-gnu", cpu)
+    named = named_cpu(cpu)
     images, channels, pixels, kernel = size
     x, w = (
         in_library(from_float64(np.zeros(shape), dtype), dtype)

@@ -6,12 +6,13 @@ import itertools
 import numpy as np
 import pytest
 from assembly import named
+from helpers import forced
 from reduce_cases import case, check, launched, solver
 
 import numbaprims
 from numbaprims.cpu import target
 from numbaprims.cpu.reduce.solvers import STREAMS, sweeps
-from numbaprims.cpu.reduce.variant import NEXT_ROW
+from numbaprims.cpu.reduce.variant import NEXT_ROW, WRITTEN_TOO
 from numbaprims.formulas.reductions import FINISHED
 from numbaprims.ops.batch_norm import PROBLEMS
 
@@ -124,7 +125,11 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
     assert ahead(posed(4, 8, 14, 14), dataclasses.replace(machine, l2=1 << 20)) == 0
     for other in (posed(1, 64, 14, 14), posed(4, 2, 32, 33)):  # one run, or long ones, which the last cache holds
         assert ahead(other, machine) == 0
-    assert ahead(posed(4, 2, 32, 33), dataclasses.replace(machine, l3=1 << 14)) == NEXT_ROW
+    for follows, asked in ((True, NEXT_ROW), (False, WRITTEN_TOO)):  # results too, past the last cache
+        rates = machine.rates._replace(ahead=4096, follows=follows)
+        of = dataclasses.replace(machine, l3=1 << 14, measured=rates)
+        assert ahead(posed(4, 2, 32, 33), of) == asked
+    assert ahead(posed(4, 2, 32, 33), dataclasses.replace(of, measured=rates._replace(ahead=0))) == NEXT_ROW
     for other in (posed(1, 64, 14, 14), posed(4, 2, 128, 128)):
         assert ahead(other, dataclasses.replace(machine, l3=1 << 14)) == machine.rates.ahead
     for name, asked in (("log_softmax_backward", NEXT_ROW), ("softmax_backward", machine.rates.ahead)):
@@ -137,8 +142,16 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
                 found = way.variant(problem, of, {"stores": "plain"}, "rows" if across else "part").ahead
                 assert found == (itself if follows and (across or l3 == 30) else usual)
     x, one = rng.standard_normal((4, 8, 14, 13)).astype(np.float32), np.ones(8, np.float32)
+    with forced("batch_norm", "rows"):
+        by_rows = numbaprims.batch_norm_train(x, one, one)
     want = numbaprims.batch_norm_train(x, one, one), numbaprims.softmax(x, axis=1)
+    asking = dataclasses.replace(machine, l3=1 << 16, measured=machine.rates._replace(ahead=4096, follows=False))
+    assert ahead(posed(4, 8, 14, 13), asking) == WRITTEN_TOO
+    as_cpu(asking)
+    with forced("batch_norm", "rows"):
+        asked_for = numbaprims.batch_norm_train(x, one, one)
     as_cpu(machine)
-    for found, before in zip(numbaprims.batch_norm_train(x, one, one), want[0], strict=True):
+    pairs = zip((*asked_for, *numbaprims.batch_norm_train(x, one, one)), (*by_rows, *want[0]), strict=True)
+    for found, before in pairs:
         np.testing.assert_array_equal(found, before)
     np.testing.assert_array_equal(numbaprims.softmax(x, axis=1), want[1])
