@@ -23,6 +23,10 @@ CUT_WORTH = 3.5
 WORKERS = 8
 
 
+#: What files that earlier versions kept leave out.
+UNSAID = ("share", "strings", "follows", "beside")
+
+
 class CpuRates(NamedTuple):
     """What one core does in a second, and what calls cost."""
 
@@ -58,23 +62,15 @@ class CpuRates(NamedTuple):
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> CpuRates:
         """Of a file that anybody may have written; ValueError for what no core can be like."""
-        document = {
-            "share": 1.0,
-            "strings": 0,
-            "follows": False,
-            "beside": False,
-            **document,
-        }  # files of earlier versions do not say
+        # files of earlier versions do not say all
+        document = {name: cls._field_defaults[name] for name in UNSAID} | dict(document)
         *numbers, ahead, strings, follows, beside, source = (document.get(name) for name in cls._fields)
         if not all(isinstance(n, (int, float)) and 0 < n < 1e15 for n in numbers) or document["share"] > 1:
             raise ValueError(f"not all of its rates are numbers that a core can have: {numbers}")
         sizes = all(isinstance(size, int) and 0 <= size <= 1 << 20 for size in (ahead, strings))
         if not sizes or not isinstance(follows, bool) or not isinstance(beside, bool) or not isinstance(source, str):
-            said = (
-                f"look {ahead!r} bytes ahead, copy {strings!r} at once, follow {follows!r}, read beside {beside!r} and"
-            )
-            said += f" come from {source!r}"
-            raise ValueError(f"its rates {said}")
+            said = f"look {ahead!r} bytes ahead, copy {strings!r} at once, follow {follows!r}, read beside {beside!r}"
+            raise ValueError(f"its rates {said} and come from {source!r}")
         return cls._make((*numbers, ahead, strings, follows, beside, source))
 
     def cycles(self, count: float) -> float:

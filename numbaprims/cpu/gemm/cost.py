@@ -29,8 +29,9 @@ PACKED_SHOWN = 0.25
 WRITTEN = 0.2
 # Cycles that a tile takes to begin and end, and more where any is cut off.
 TILE, EDGE = 24.6, 41.0
-# Ways of a cache, and how fast tiles are whose rows of B share sets, by how many of these rows the second level holds.
-WAYS = 8
+# Bytes of a line and ways of a cache, and how fast tiles are whose rows of B share sets, by how many of these rows the
+# second level holds.
+LINE, WAYS = 64, 8
 ALIASED = ((2.0, 0.85), (0.5, 0.78), (0.0, 0.4))
 # Calls of a program that beginning takes as long as.
 LAUNCH = {"direct": 1.0, "direct_panels": 2.0, "private": 2.5, "blocked": 17 / 6}
@@ -117,14 +118,14 @@ def aliased(target: Any, step: int, rows: int) -> float:
 
     Each tile reads the same line of all rows: from the second level where the first has no room for them, and from
     beyond where the second has none (a Zen 3, 512 KiB: 768^3 took 14.3 ms for 10.9, 512^3 4.4 for 3.6, 1024^3 69 for
-    25).  Both levels have 8 ways.
+    25).  Both levels are taken to have 8 ways.
     """
-    if -step % 64:
+    if step % LINE:
         return 1.0
-    lines = [size // 64 // math.gcd(step // 64, size // 64 // WAYS) for size in (target.l1d, target.l2)]
-    if lines[0] >= rows:
-        return 1.0
-    return next(part for least, part in ALIASED if lines[1] >= least * rows)
+    near, far = (
+        size // LINE // math.gcd(step // LINE, max(1, size // LINE // WAYS)) for size in (target.l1d, target.l2)
+    )
+    return 1.0 if near >= rows else next(part for least, part in ALIASED if far >= least * rows)
 
 
 def waits(target: Any) -> bool:

@@ -336,7 +336,7 @@ class Memory:
     def ask_for_results(self, p: int, place: Place) -> None:
         """In the first pass for the lines of results that a later one writes, so that its stores need not wait."""
         begun = any(node.op == "input" for node in place.known)
-        if self.v.ahead != WRITTEN_TOO or p or begun or place.mask is not None:
+        if self.v.ahead != WRITTEN_TOO or self.v.stores != "plain" or p or begun or place.mask is not None:
             return
         for k, array in enumerate(self.arrays[: self.outs]):
             if array.kind == "row":

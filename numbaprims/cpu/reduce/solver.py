@@ -60,8 +60,8 @@ SCATTERED = 0.7
 LOOKUP, TABLE = f"{MAP}lookup:", "a table is looked up"
 #: Cycles that one operation of a formula takes, for a vector.
 CYCLES = 0.5
-#: Lanes of a register that holds a table of powers of 2, and what exponentials cost without.
-TABLE_LANES, NO_TABLE = 16, {"exp": 21, "exp_of_negative": 15}
+#: What exponentials cost without AVX-512, whose registers hold a table of powers of 2.
+NO_TABLE = {"exp": 21, "exp_of_negative": 15}
 
 
 #: Pieces of lines, one below the other, that a core follows by itself once it has met so many.
@@ -356,8 +356,8 @@ class Reduce(Solver):
         width = lanes(compute_of(problem), target.vector_bytes)
         _, U = self.vector(problem, target)
         vectors = problem.rows * problem.n / min(width, self.most_lanes(problem))
-        each_pass = self.operations(problem, U, width == TABLE_LANES)
-        *before, last = (vectors * CYCLES * each / rates.clock for each in each_pass)
+        passes = self.operations(problem, U, target.vector_bytes == 64)
+        *before, last = (vectors * CYCLES * each / rates.clock for each in passes)
         if before and moved > target.l3:
             memory += self._leaving(problem, target, last)
         return float(memory + sum(before) + last + self.overhead(problem, target))

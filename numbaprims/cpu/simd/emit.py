@@ -203,7 +203,7 @@ def masked_store_value(builder: Any, pointer: Any, index: Any, mask: Any, value:
     """Write the lanes that are set.
 
     A masked store of AVX2 is 42 micro-operations on Zen 2 to 4, whatever its mask: there whole vectors, and those whose
-    first lanes are set, go another way.
+    first or last lanes are set, go another way.
     """
     vector = value.type
     if not _avx2(vector):
@@ -270,7 +270,16 @@ def _store_pieces(builder: Any, at: Any, count: Any, value: Any, last: bool = Fa
 
 def store_first_value(builder: Any, pointer: Any, index: Any, count: Any, value: Any) -> None:
     """Write the lanes below `count`."""
-    masked_store_value(builder, pointer, index, first_lanes_value(builder, count, value.type.count), value)
+    count, lanes = raw(count), number(value.type.count)
+    if not _avx2(value.type):
+        _masked_store(builder, pointer, index, first_lanes_value(builder, count, value.type.count), value)
+        return
+    with builder.if_else(builder.icmp_signed(">=", count, lanes), likely=True) as (whole, part):
+        with whole:
+            store_value(builder, pointer, index, value)
+        with part:
+            there = builder.select(builder.icmp_signed(">", count, number(0)), count, number(0))
+            _store_pieces(builder, element_at(builder, pointer, index), there, value)
 
 
 def prefetch_value(builder: Any, pointer: Any, index: Any, locality: int, write: bool) -> None:
