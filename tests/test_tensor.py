@@ -10,7 +10,7 @@ from tensor_cases import near_ties
 
 import numbaprims
 from numbaprims.cpu import launch, target
-from numbaprims.cpu.reduce import bands
+from numbaprims.cpu.reduce import bands, solvers, turn
 from numbaprims.dispatch import examples, registry
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.dtypes import LONG_NAMES
@@ -245,28 +245,45 @@ def test_turned_wherever_lines_begin(rng, m, n, dtype):
     assert (apart[..., :2] == 7).all() and (apart[..., -3:] == 7).all()
 
 
+@pytest.fixture
+def guarded(monkeypatch):
+    """Scratch memory behind which nothing may be written."""
+    guard, real = 4096, launch.workspace.borrow
+
+    @contextlib.contextmanager
+    def borrow(size):
+        with real(size + guard) as memory:
+            memory[size:] = 0xA5
+            yield memory
+            assert (memory[size : size + guard] == 0xA5).all()
+
+    monkeypatch.setattr(launch.workspace, "borrow", borrow)
+
+
 @pytest.mark.cpu
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("m, n", [(64, 100), (192, 130), (128, 512), (512, 512), (196, 512), (600, 100), (64, 2080)])
-@pytest.mark.parametrize("l1d", (32 << 10, 48 << 10))
-def test_turned_past_the_caches(rng, m, n, dtype, l1d, as_cpu):
-    """Whole lines that leave past the caches, rows of a power of two, which a small cache copies first, wherever x
-    begins."""
-    as_cpu(dataclasses.replace(target.current(), l1d=l1d))
+@pytest.mark.parametrize(
+    "m, n", [(64, 100), (192, 130), (128, 512), (512, 512), (196, 512), (600, 100), (64, 2080), (1024, 212)]
+)
+@pytest.mark.parametrize("leaves", (turn.SECOND, turn.FIRST, turn.FEW))
+def test_turned_past_the_caches(rng, m, n, dtype, leaves, monkeypatch, guarded):
+    """Whole lines that leave past the caches, rows of a power of two, which a small cache copies first, columns of one,
+    which leave by several lines, wherever x begins; nothing behind the scratch memory is written."""
+    monkeypatch.setattr(solvers, "leaving", lambda target: leaves)
     whole = np.full(2 * m * n + 128, 7, dtype)
     at = -whole.ctypes.data % 64 // whole.itemsize
     y = whole[at : at + 2 * m * n].reshape(2, n, m)
     problem = problem_of("transform", y.transpose(0, 2, 1).copy(), (0, 2, 1), out=y)
     words, where = records.dump(records.fields_of(problem)), registry.target("cpu")
-    turn = next(each for each in registry.solvers("tensor", "cpu") if each.name == "turn")
-    configs = list(turn.configs(problem, where))
+    solver = next(each for each in registry.solvers("tensor", "cpu") if each.name == "turn")
+    configs = list(solver.configs(problem, where))
     assert (len(configs) > 1) == (m * y.itemsize % 64 == 0)
     for start in (0, 3):
         x = np.empty(2 * m * n + 8, dtype)[start : start + 2 * m * n].reshape(2, m, n)
         x[...] = rng.integers(0, 200, x.shape)
         for config in configs:
             y[...] = 7
-            with numbaprims.settings.trial(examples._choose.Trial("tensor", words, turn, config)):
+            with numbaprims.settings.trial(examples._choose.Trial("tensor", words, solver, config)):
                 numbaprims.transform(x, (0, 2, 1), out=y)
             np.testing.assert_array_equal(y, x.transpose(0, 2, 1), str(config))
     assert (whole[:at] == 7).all() and (whole[at + 2 * m * n :] == 7).all()
@@ -315,24 +332,18 @@ def test_how_operands_lie():
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(
-    "l1d, l3, columns", [(32 << 10, 1 << 30, 8192), (32 << 10, 1, 8192), (32 << 10, 1, 128), (48 << 10, 1, 8192)]
+    "leaves, l3, columns",
+    [(turn.SECOND, 1 << 30, 8192), (turn.SECOND, 1, 128)]
+    + [(leaves, 1, 8192) for leaves in (turn.SECOND, turn.FIRST, turn.FEW)],
+    ids=["near", "parts", "second", "first", "few"],
 )
-def test_turned_operands_are_turned_into_scratch_memory(rng, dtype, l1d, l3, columns, monkeypatch):
+def test_turned_operands_are_turned_into_scratch_memory(rng, dtype, leaves, l3, columns, monkeypatch, guarded):
     """Tiles at every edge, wherever the source begins, whose lines share sets of a cache or not, in the caches and past
     them, by whole rows, by parts and by groups that a first-level cache holds; nothing behind the scratch memory is
     written."""
     monkeypatch.setattr(bands, "FAR", (bands.FAR[0], columns))
-    guard, real = 4096, launch.workspace.borrow
-
-    @contextlib.contextmanager
-    def guarded(size):
-        with real(size + guard) as memory:
-            memory[size:] = 0xA5
-            yield memory
-            assert (memory[size : size + guard] == 0xA5).all()
-
-    monkeypatch.setattr(launch.workspace, "borrow", guarded)
-    where = dataclasses.replace(registry.target("cpu"), l1d=l1d, l3=l3)
+    monkeypatch.setattr(bands, "leaving", lambda target: leaves)
+    where = dataclasses.replace(registry.target("cpu"), l3=l3)
     solver = next(each for each in registry.solvers("tensor", "cpu") if each.name == "bands")
     for m, n in (
         (16, 16),

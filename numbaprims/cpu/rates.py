@@ -55,7 +55,7 @@ class CpuRates(NamedTuple):
     follows: bool = False
     """Whether a core asks by itself for pieces of lines one below the other, be they in a page each."""
     beside: bool = False
-    """Whether a core reads long rows from memory faster four side by side than one after the other."""
+    """Whether a core reads long rows from memory faster four side by side than one by one, or pieces of many."""
     source: str = ""
     """Where the figures come from."""
 

@@ -17,21 +17,20 @@ from numbaprims.cpu.reduce.kernels import make_kernel
 from numbaprims.cpu.reduce.maps import compute_of
 from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, PAST, Reduce, no_map
 from numbaprims.cpu.reduce.turn import (
-    COPIED,
+    FIRST,
     HEAD,
     LINE,
-    SECOND,
     STAYING,
     TILE_A,
     TURN,
-    TURNED_PAST,
     A,
-    copies,
+    far,
     inner_of,
     kernel_of,
     lanes_of,
     leaving,
     plan_of as turn_plan,
+    regions_of as turn_regions,
     tile_of,
     whole_lines,
 )
@@ -140,8 +139,7 @@ class Bands(Reduce):
     def tile(self, problem: Any, target: Any) -> tuple[int, int]:
         """Rows and columns."""
         size = min(DTYPES[each.dtype].itemsize for each in problem.arrays)
-        far = problem.bytes_moved() > target.l3 * TURNED_PAST
-        piece, columns = NEAR if not far else FAR if leaving(target) == SECOND else FAR_ROOMY
+        piece, columns = NEAR if not far(problem, target) else FAR_ROOMY if leaving(target) == FIRST else FAR
         parts = -(-problem.n // columns)
         columns = min(problem.n, -(-problem.n // parts // LINE) * LINE)
         return min(piece // size, -(-problem.kept[turned_along(problem)] // LEAST) * LEAST), columns
@@ -155,8 +153,8 @@ class Bands(Reduce):
         row += LINE // size * (row == problem.n)
         band = tuple(row * (d == at) for d in range(len(problem.kept)))
         part = dataclasses.replace(problem, dtype=problem.arrays[k].dtype, strides=((band, (1,)), problem.strides[k]))
-        far = problem.bytes_moved() > target.l3 * TURNED_PAST and whole_lines(part)
-        return part, leaving(target) if far else STAYING, lanes_of(part, LINE if far else target.vector_bytes, size)
+        past = far(problem, target) and whole_lines(part)
+        return part, leaving(target) if past else STAYING, lanes_of(part, LINE if past else target.vector_bytes, size)
 
     def places(self, problem: Any, target: Any) -> tuple[dict[int, int], int]:
         """(bytes from the region's beginning to each array's tile, bytes in all)"""
@@ -172,9 +170,9 @@ class Bands(Reduce):
     def regions(self, problem: Any, target: Any, config: Config) -> Regions:
         own = {"bands": self.places(problem, target)[1]}
         for k in apart_of(problem):
-            part, far, W = self.turned(problem, target, k)
-            if copies(part, W, DTYPES[part.dtype].itemsize, far):
-                own["rows"] = COPIED * (self.tile(problem, target)[0] * DTYPES[part.dtype].itemsize + LINE)
+            part, past, W = self.turned(problem, target, k)
+            each = turn_regions(part, W, past, self.tile(problem, target)[0] * DTYPES[part.dtype].itemsize)
+            own |= {name: max(size, own.get(name, 0)) for name, size in each.items()}
         return Regions(own=own)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
@@ -219,11 +217,11 @@ class Bands(Reduce):
         plans = [plan_of(self._tile_rows(problem, target, each), Cut.of(whole, CHUNK)) for each in (columns, last)]
         places, table, tiles, kernels = self.places(problem, target)[0], {}, 0, []
         for k, place in places.items():
-            part, far, W = self.turned(problem, target, k)
+            part, past, W = self.turned(problem, target, k)
             size = DTYPES[part.dtype].itemsize
             ahead = 4 * W if size >= 4 and problem.bytes_moved() > target.l2 else 0
-            plan, tiles = turn_plan(part, W, far, ahead, (rows, columns))
-            kernels.append(kernel_of(part, target.vector_bytes, W, size, far, True))
+            plan, tiles = turn_plan(part, W, past, ahead, (rows, columns))
+            kernels.append(kernel_of(part, target.vector_bytes, W, size, past, True))
             plans.append(plan)
             table[k] = {"turn": kernels[-1].address, "place": place, "row": max(part.strides[0][0])}
         for k, (array, (kept, inner)) in enumerate(zip(problem.arrays, problem.strides, strict=True)):

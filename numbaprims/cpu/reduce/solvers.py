@@ -19,16 +19,15 @@ from numbaprims.cpu.reduce.maps import compute_of, form_of, make_map
 from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, LOOKUP, SIDE_BY_SIDE, TABLE, Reduce, leaves_rows, no_map
 from numbaprims.cpu.reduce.turn import (
     LINE,
-    ROOM,
     STAYING,
     TURN,
-    TURNED_PAST,
-    copies,
+    far,
     inner_of,
     kernel_of,
     lanes_of,
     leaving,
     plan_of as turn_plan,
+    regions_of as turn_regions,
     whole_lines,
 )
 from numbaprims.cpu.reduce.variant import (
@@ -441,7 +440,7 @@ class Turn(Reduce):
         return None
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        past = problem.bytes_moved() > target.l3 * TURNED_PAST
+        past = far(problem, target)
         names = (("stream", "plain") if past else ("plain", "stream")) if whole_lines(problem) else ("plain",)
         return tuple({"stores": name} for name in names)
 
@@ -456,8 +455,8 @@ class Turn(Reduce):
         return size, past, lanes_of(problem, LINE if past else target.vector_bytes, size)
 
     def regions(self, problem: Any, target: Any, config: Config) -> Regions:
-        size, past, W = self._form(problem, target, config)
-        return Regions(own={"rows": ROOM} if copies(problem, W, size, past) else {})
+        _, past, W = self._form(problem, target, config)
+        return Regions(own=turn_regions(problem, W, past))
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
         size, past, W = self._form(problem, target, config)

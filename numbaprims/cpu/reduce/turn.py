@@ -29,6 +29,7 @@ from numbaprims.cpu.simd import (
     store,
     store_rows,
     store_scalar,
+    store_stream,
     stream_fence,
     stream_rows,
     unweave,
@@ -42,24 +43,30 @@ from numbaprims.dtypes import DTYPES
 # to the right, elements of a row that are asked for ahead, those from row to row of a copy; how many loops more there
 # are, then of each its length and the strides of both.
 A, B, OUT_A, IN_B, TILE_A, TILE_B, DOWN, AHEAD, ROOM_STEP, LOOPS, HEAD = range(11)
-#: Bytes of a line of the cache; rows, and bytes of each, that are copied; bytes of their room, where each begins a line
-#: further.
-LINE, COPIED, COPIED_BYTES = 64, 64, 512
-ROOM = COPIED * (COPIED_BYTES + LINE)
-#: Region `rows`: those that are copied to where they share no sets of a cache.
-TURN = Arguments(arrays=("y", "x"), ints=("plan",), own=("rows",))
+#: Bytes of a line of the cache; rows, and bytes of each, that are copied.
+LINE, COPIED = 64, (64, 512)
+#: Region `rows`: those that are copied to where they share no sets of a cache; `held`: two strips of the result.
+TURN = Arguments(arrays=("y", "x"), ints=("plan",), own=("rows", "held"))
 #: Vectors of a row of the source that a tile takes, and rows of it; of fewer rows it takes more, up to so many
 #: elements: no prefetch asks for the first of a tile.
 WIDE, LONG, TILE = 16, 512, 1 << 17
-#: Turned copies leave past the caches where they move more than so much of the third-level one: 8 x 512 x 28 x 28
-#: float32, 26 MB of 32, takes 610 us for 1,260 (Zen 4).
+#: Turned copies leave past the caches where they move more than so much of a core's part of the third-level one:
+#: 8 x 512 x 28 x 28 float32, 26 MB of 32, takes 610 us for 1,260 (Zen 4).
 TURNED_PAST = 0.5
 #: Bytes of a first-level cache in which a group of rows is asked for, and of the group.  4096 x 4096 takes 5.0 ms by
 #: copies of pieces of rows, 3.3 so, 32 x 256 x 56 x 56 to NHWC 7.0 and 4.8, back 5.3 and 4.1, 128 x 1024 x 14 x 14 to
 #: NHWC 5.7 and 4.2 (Zen 5, 48 KiB).
 ROOMY, GROUP = 48 << 10, 32 << 10
-#: How a result leaves: into the caches, or past them while groups of rows are asked for into the second or first level.
-STAYING, SECOND, FIRST = range(3)
+#: Bytes of a group of as few rows as make a line of the result.  A core that reads rows beside each other badly takes
+#: 9.9 ms so for 4112 x 4112 (128 rows at a time 17.8; a copy 8.4), 13.3 for 32 x 56 x 56 x 256 to NCHW (19.4; Zen 3).
+FEW_BYTES = 4096
+#: Lines of a column of the result that leave one behind the other where columns lie a power of two apart, and bytes of
+#: a group of as many rows.  Such lines go to few of the memory's banks: alone they leave at 5.5 GB/s, by four at 17
+#: (columns of 4160 or 16448 bytes: 19).  128 x 1024 x 14 x 14 to NHWC takes 19 ms for 33 (Zen 3).
+BURST, BURST_BYTES = 4, 128 << 10
+#: How a result leaves: into the caches, or past them while groups of rows are asked for: many into the second level,
+#: many into the first, or few into the second.
+STAYING, SECOND, FIRST, FEW = range(4)
 #: Vectors of a long row of the source.
 RUN = 16
 #: Bytes between 16 lines that share few sets of a first-level cache, whose ways are a page each.
@@ -97,16 +104,25 @@ def lanes_of(problem: Any, vector_bytes: int, size: int) -> int:
     return int(1 << (min(rows, most).bit_length() - 1))
 
 
+def far(problem: Any, target: Any) -> bool:
+    """Whether results leave past the caches."""
+    return bool(problem.bytes_moved() > target.rates.third(target.l3) * TURNED_PAST)
+
+
 def leaving(target: Any) -> int:
     """How results leave past the caches."""
-    return FIRST if target.l1d >= ROOMY else SECOND
+    if target.l1d >= ROOMY:
+        return FIRST
+    return FEW if target.rates.beside else SECOND
 
 
 def _group(problem: Any, W: int, past: int) -> tuple[int, int]:
     """(rows, bytes of each) that are asked for while those before them turn."""
-    if past != FIRST:
-        return 128, 1024
     size = DTYPES[problem.dtype].itemsize
+    if rows := bursts(problem, W, size, past):
+        return rows, BURST_BYTES // rows
+    if past != FIRST:
+        return (W, FEW_BYTES) if past == FEW else (128, 1024)
     # two lines of each row of the result
     piece = min(problem.kept[inner_of(problem)] * size, GROUP // max(32, 2 * LINE // size))
     return even(problem.n, GROUP // piece, W), piece
@@ -120,8 +136,8 @@ def plan_of(problem: Any, W: int, past: int, ahead: int, tile: tuple[int, int] |
     tile_b = min(b, LONG)
     tile_a, down = max(WIDE * W, TILE // tile_b // W * W), 8 if size >= 4 else max(1, 128 // W)
     copied = copies(problem, W, size, past)
-    if past or copied:
-        rows, piece = (COPIED, COPIED_BYTES) if copied else _group(problem, W, past)
+    if past or copied[0]:
+        rows, piece = copied if copied[0] else _group(problem, W, past)
         tile_a, down = max(W, piece // size), max(1, rows // W)
     if woven(problem):
         tile_a = tile_b = LONG * WIDE
@@ -149,10 +165,33 @@ def conflicts(problem: Any, W: int, size: int) -> tuple[bool, bool]:
     return out[inner_of(problem)] * size % apart == 0, inner[0] * size % apart == 0
 
 
-def copies(problem: Any, W: int, size: int, past: int) -> bool:
-    """Whether rows of the source are copied to where they share no sets before they are turned."""
+def bursts(problem: Any, W: int, size: int, past: int) -> int:
+    """Rows of a group whose result leaves by several lines of a column, a block's elements at least; 0 if none does."""
+    rows = W * max(BURST, 16 // size)
+    return rows if past == FEW and conflicts(problem, W, size)[0] and problem.n >= rows else 0
+
+
+def copies(problem: Any, W: int, size: int, past: int) -> tuple[int, int]:
+    """(rows of the source, and bytes of each, that are copied to where they share no sets before they are turned)"""
     to, of = conflicts(problem, W, size)
-    return of and (to or past > STAYING) and past != FIRST and not woven(problem)
+    if not of or not (to or past == SECOND) or past == FIRST or woven(problem):
+        return 0, 0
+    rows = bursts(problem, W, size, past)
+    return (rows, BURST_BYTES // rows) if rows else COPIED
+
+
+def regions_of(problem: Any, W: int, past: int, width: int = 0) -> dict[str, int]:
+    """Bytes of a worker's regions, where tiles have rows of so many bytes, or of `copies`."""
+    size = DTYPES[problem.dtype].itemsize
+    (rows, piece), held = copies(problem, W, size, past), bursts(problem, W, size, past)
+    return ({"rows": rows * ((width or piece) + LINE)} if rows else {}) | ({"held": 2 * LINE * held} if held else {})
+
+
+@helper
+def _leave(held, there, at, H, K):  # type: ignore[no-untyped-def]
+    """K lines of a column that is held leave."""
+    for line in range(K):
+        store_stream(there, at + line * H, load(held, line * H, H))
 
 
 @helper
@@ -184,7 +223,7 @@ def _copy_rows(room, step, source, in_b, rows, columns, W, K):  # type: ignore[n
 
 @functools.cache
 def make_turn(
-    size: int, W: int, past: int, H: int, K: int, WIDE: int, COPIES: bool, STAYS: bool = False
+    size: int, W: int, past: int, H: int, K: int, WIDE: int, COPIES: bool, STAYS: bool = False, BURSTS: bool = False
 ) -> RangeKernel:
     """Turned copies of elements of `size` bytes, W a vector, in blocks of W rows and K columns (`kernel_of`).
 
@@ -195,7 +234,9 @@ def make_turn(
     elem, STEP = f"u{8 * size}", LINE // size
     LINES, WORDS, PAST, LEVEL = max(1, H * K // STEP), size >= 4, past > STAYING, 2 + (past == FIRST)
 
-    @range_kernel("reduce_turn", TURN.types(y=elem, x=elem, rows=elem), spec=(size, W, past, H, K, WIDE, COPIES, STAYS))
+    spec = (size, W, past, H, K, WIDE, COPIES, STAYS, BURSTS)
+
+    @range_kernel("reduce_turn", TURN.types(y=elem, x=elem, rows=elem, held=elem), spec=spec)
     def reduce_turn(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         plan = args.plan
         a, b = load_word(plan, A), load_word(plan, B)
@@ -204,6 +245,10 @@ def make_turn(
         down, ahead = load_word(plan, DOWN) * W, load_word(plan, AHEAD)
         if COPIES:
             room, room_step = args.rows[worker], load_word(plan, ROOM_STEP)
+        if BURSTS:
+            # two strips: where the one that is turned lies; of the other that leaves the column, its line, what is left
+            strips, strip = args.held[worker], WIDE * down
+            half, ready, line, left = 0, 0, 0, 0
         for tile in range(lo, hi):
             begin_a, begin_b, to, of = tile_of(plan, tile)
             end_a, end_b = min(begin_a + tile_a, a), min(begin_b + tile_b, b)
@@ -248,6 +293,7 @@ def make_turn(
                     first = advance(room, -begin - row * step)
                 column, wide = begin_a, skip
                 while column < end_a:
+                    bursts = BURSTS and streams and wide == WIDE and column + WIDE <= end_a and group + down <= whole
                     for row in range(group, min(whole, group + down), H):
                         j = min(row, b - H) + head
                         # all of a line of the source while it is near
@@ -268,12 +314,32 @@ def make_turn(
                                     prefetch(corner, r * apart + ahead, 2)
                             block = load_turned(corner, apart, H, 0, H, K)
                             there = advance(target, i * out_a + j)
-                            if streams and row + H <= b:
+                            if BURSTS and left > 0:
+                                _leave(advance(strips, 2 * strip - half - left), target, ready + line, H, K)
+                                left -= H * K
+                                line += H * K
+                                if line == down:
+                                    line = 0
+                                    ready += out_a
+                            if BURSTS and bursts:
+                                store_rows(advance(strips, half + part * K * down + row - group), unknown(down), block)
+                            elif streams and row + H <= b:
                                 stream_rows(there, unknown(out_a), block)
                             else:
                                 store_rows(there, unknown(out_a), block)
+                    if BURSTS and bursts:
+                        ready, left = column * out_a + group + head, strip
+                        half = strip - half
                     column += wide
                     wide = WIDE
+            if BURSTS:
+                while left > 0:
+                    _leave(advance(strips, 2 * strip - half - left), target, ready + line, H, K)
+                    left -= H * K
+                    line += H * K
+                    if line == down:
+                        line = 0
+                        ready += out_a
             if whole < end_b:
                 for column in range(begin_a, end_a, K):
                     i, j = min(column, a - 1 - K), whole + head
@@ -336,7 +402,7 @@ def kernel_of(problem: Any, vector_bytes: int, W: int, size: int, past: int, sta
     """
     if K := woven(problem):
         return make_weave(size, W, K)
-    few, (to, of), copied = 16 // size, conflicts(problem, W, size), copies(problem, W, size, past)
+    few, (to, of), copied = 16 // size, conflicts(problem, W, size), copies(problem, W, size, past)[0] > 0
     H = K = W
     if W * size > 16:
         # bytes of a line turn within 128 bits, whatever registers there are
@@ -344,5 +410,6 @@ def kernel_of(problem: Any, vector_bytes: int, W: int, size: int, past: int, sta
             K = few
         if of and not copied and not past:
             H, K = few, W
-    wide = K if to and not past else max(K, LINE // size)
-    return make_turn(size, W, past, H, K, wide, copied, stays)
+    # half a line at a time: 528 x 528 float32 64 us for 68, 512 x 512 float64 165 for 177 (Zen 3)
+    wide = K if not past and (to or (vector_bytes == 32 and not of)) else max(K, LINE // size)
+    return make_turn(size, W, past, H, K, wide, copied, stays, not stays and bursts(problem, W, size, past) > 0)
