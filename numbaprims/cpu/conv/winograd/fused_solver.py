@@ -98,7 +98,8 @@ class WinogradFused(Winograd):
             part = positions * c * SUMS[plain]
             later = (blocks - 1) * cost.L3 / rates.l3 if part > target.l2 * 3 // 4 else 0.0
             stream = again * size * (cost.filter_seconds(part * parts, target) + later) / blocks
-            filters = max(0.0, stream - products) + SHOWN * min(stream, products)
+            filters = max(0.0, stream - products)
+            filters += cost.shown(part * parts, target, SHOWN) * min(stream, products)
         x = q.n * q.x_channels * q.x[0] * q.x[1] * DTYPES[q.x_dtype].itemsize
         far = cost.far_time(target, x * q.groups, cost.result_bytes(q))
         return float(cost.LAUNCH * rates.call + q.groups * (products + rates.vectors(work) + filters) + far)
