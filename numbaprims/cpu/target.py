@@ -65,12 +65,17 @@ class CpuTarget:
         """What one core does in a second: as measured here, or by the profile of its family."""
         return self.measured or profile(self.name, self.isa, self.vector_bytes, self.l3)
 
+    @property
+    def third(self) -> float:
+        """Bytes of the third-level cache that a core may count on."""
+        return self.rates.third(self.l3)
+
     def bandwidth(self, nbytes: float) -> float:
         """Bytes a second that one core moves to and from where so many bytes of operands lie."""
         rates = self.rates
         if nbytes <= self.l2:
             return rates.l1 if nbytes <= self.l1d else rates.l2
-        return rates.l3 if nbytes <= self.l3 else rates.memory
+        return rates.l3 if nbytes <= self.third else rates.memory
 
     @property
     def arch(self) -> str:

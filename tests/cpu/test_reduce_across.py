@@ -145,7 +145,8 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
     with forced("batch_norm", "rows"):
         by_rows = numbaprims.batch_norm_train(x, one, one)
     want = numbaprims.batch_norm_train(x, one, one), numbaprims.softmax(x, axis=1)
-    asking = dataclasses.replace(machine, l3=1 << 16, measured=machine.rates._replace(ahead=4096, follows=False))
+    rates = machine.rates._replace(ahead=4096, follows=False, share=1.0)
+    asking = dataclasses.replace(machine, l3=1 << 16, measured=rates)
     assert ahead(posed(4, 8, 14, 13), asking) == WRITTEN_TOO
     as_cpu(asking)
     with forced("batch_norm", "rows"):

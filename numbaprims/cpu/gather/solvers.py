@@ -100,7 +100,7 @@ class Rows(Solver):
             "band": band, "out_step": inner.padded_step, "x_step": inner.step, "value": value.ctypes.data,
         }  # fmt: skip
         work = self.seconds(problem, target)
-        past = problem.bytes_moved() > target.l3 * PAST and inner.kept * inner.unit * size >= LONG
+        past = problem.bytes_moved() > target.third * PAST and inner.kept * inner.unit * size >= LONG
         whole = inner.kept * inner.unit * size // target.vector_bytes
         short = whole <= SHORT and (size >= 4 or target.vector_bytes == 64)
         kernel = (

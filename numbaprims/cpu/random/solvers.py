@@ -61,7 +61,7 @@ class Vector(_Random):
 
     def estimate(self, problem: Any, target: Any) -> float:
         moved = problem.bytes_moved()
-        if moved > target.l3 and not problem.in_place:
+        if moved > target.third and not problem.in_place:
             # a line that is stored to is read first
             moved += problem.n * DTYPES[problem.dtype].itemsize
         return float(target.rates.call + max(self.arithmetic(problem, target), moved / target.bandwidth(moved)))

@@ -90,7 +90,7 @@ def halves(problem: Any, target: Any) -> bool:
     if not target.rates.two_turns(target.vector_bytes) or not alike:
         return False
     rows = len(problem.inputs) > 1 and all(each.kind == "row" for each in problem.arrays)
-    near = rows and problem.bytes_moved() < target.l3
+    near = rows and problem.bytes_moved() < target.third
     few = 64 < problem.reduced[-1] * size <= 256 and all(node.op in ("sum", "moments") for node in graph.reductions)
     if graph.is_map:
         return all(COSTS.get(node.op, 0) < COSTS["exp_of_negative"] for node in graph.nodes if not node.uniform)

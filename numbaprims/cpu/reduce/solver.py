@@ -211,26 +211,26 @@ class Reduce(Solver):
             if target.rates.follows and leaves_rows(problem):
                 if role == "rows":
                     return NEXT_ROW if problem.n < FOLLOWED else 0
-                if problem.bytes_moved() <= target.l3 / 4:
+                if problem.bytes_moved() <= target.third / 4:
                     return 0
             if takes_exponentials(problem.formula):
                 return NEXT_ROW
         inner, operands = problem.reduced[-1], zip(problem.arrays, problem.strides, strict=True)
         size = max(DTYPES[each.dtype].itemsize for each in problem.arrays)
         behind = all(kept[-1:] == (inner,) for each, (kept, _) in operands if each.kind == "row")
-        short = inner * size < (RUN if problem.bytes_moved() > target.l3 / 2 else PAGE)
+        short = inner * size < (RUN if problem.bytes_moved() > target.third / 2 else PAGE)
         if self.lanes == "along" and role == "rows" and len(problem.reduced) > 1 and behind and short:
             # 16 x 2048 x 7 x 7 trained in 1.1 to 1.9 ms, 0.65 to 1.3 so, its gradient in 2.5 to 2.8 and 2.1 to 2.3; of
             # half as many planes, which the third level holds, 250 us and 390 (Zen 3)
             rates = target.rates
-            far = problem.bytes_moved() > rates.third(target.l3) / 2 and leaves_rows(problem)
+            far = problem.bytes_moved() > target.third / 2 and leaves_rows(problem)
             return WRITTEN_TOO if far and rates.ahead and not rates.follows else NEXT_ROW
         # a second pass hides what the third-level cache takes: exponentials of 16 MB 1.05 ms asked, 0.78 not, of 8 MB
         # 0.51 and 0.41, the gradient of softmax of 12288 x 128 202 us and 176, layer norm of 8 x 128256 115 and 97,
         # batch norm of 4 x 256 x 56 x 56 345 and 308; sums, which are one pass, 39 and 43 (Zen 5)
         again = role == "rows" and leaves_rows(problem) and self._passes(problem) > 1
         again = again or takes_exponentials(problem.formula)
-        if self.lanes == "along" and again and problem.bytes_moved() <= target.l3:
+        if self.lanes == "along" and again and problem.bytes_moved() <= target.third:
             return 0
         ahead = int(target.rates.ahead)
         # further down than rows are long lies what nobody reads: the gradient of softmax of 21 x 262144 took 5.1 ms,
@@ -291,9 +291,9 @@ class Reduce(Solver):
             past.insert(len(past) if long else 0, "stage")
         # what waits in the row of a result was asked for while there was something to compute
         moved = problem.bytes_moved() * self._spread(problem)
-        large = moved >= target.l3 * PAST and not problem.in_place and not self._waits(problem)
+        large = moved >= target.third * PAST and not problem.in_place and not self._waits(problem)
         further = len(reduced) == 1 and (
-            moved > target.l3 * PAST_LINES or self.by_source(problem, target) is not problem
+            moved > target.third * PAST_LINES or self.by_source(problem, target) is not problem
         )
         whole = lines and (not once or further)
         near = ["string", "plain"] if self._strings(problem, target) else ["plain"]
@@ -358,7 +358,7 @@ class Reduce(Solver):
         vectors = problem.rows * problem.n / min(width, self.most_lanes(problem))
         passes = self.operations(problem, U, target.vector_bytes == 64)
         *before, last = (vectors * CYCLES * each / rates.clock for each in passes)
-        if before and moved > target.l3:
+        if before and moved > target.third:
             memory += self._leaving(problem, target, last)
         return float(memory + sum(before) + last + self.overhead(problem, target))
 
@@ -434,7 +434,7 @@ class Reduce(Solver):
         read = range(len(problem.results), len(problem.arrays))
         steps = [problem.strides[k][0] for k in read if problem.arrays[k].kind == "row"]
         orders = set(map(order_of, steps))
-        far = problem.bytes_moved() > (target.l2 if target.rates.ahead else target.l3 * SCATTERED)
+        far = problem.bytes_moved() > (target.l2 if target.rates.ahead else target.third * SCATTERED)
         elements = self.lanes == "along" and graph_of(problem.formula).is_map
         if not far or not elements or len(orders) != 1 or not all(map(all, steps)):
             return problem

@@ -102,7 +102,7 @@ def sweeps(problem: Any, target: Any, W: int) -> int:
         return 0
     elements = side * DTYPES[problem.dtype].itemsize
     sums = side * sum(parts_of(problem)) * DTYPES[problem.compute].itemsize
-    last = max(target.l2, target.l3)
+    last = max(target.l2, target.third)
     moved = problem.bytes_moved()
     if moved <= last / 4 or sums > last / 2:
         return 0
@@ -148,7 +148,7 @@ class Rows(Reduce):
             return int(min(problem.rows, ROWS_TOGETHER))
         # one, once for two: of 64 MB the sum with a row of 32 to 512 KB took 4.1 to 4.5 ms, 3.3 to 3.8 so; by four 3.1
         # to 5.0 (Zen 4)
-        far = problem.bytes_moved() > target.l3 / 2
+        far = problem.bytes_moved() > target.third / 2
         return int(min(problem.rows, 2)) if far and sum(shared) >= target.l1d else 1
 
     def chunked(self, problem: Any) -> bool:
@@ -168,7 +168,7 @@ class Rows(Reduce):
         each = sum(DTYPES[array.dtype].itemsize for array, _ in arrays if array.kind in ("row", "along"))
         alike = all(reduced == (1,) for array, (_, reduced) in arrays if array.kind in ("row", "along"))
         shared = any(array.kind == "along" for array, _ in arrays)
-        near = shared and alike and problem.bytes_moved() <= target.l3 / 2 and graph_of(problem.formula).is_map
+        near = shared and alike and problem.bytes_moved() <= target.third / 2 and graph_of(problem.formula).is_map
         near = near and self.together(problem, target, 0) == 1
         blocks = 2 ** math.ceil(math.log2(max(1.0, 2 * problem.n * each / target.l1d)))
         if not near or blocks < 4 or problem.n % (64 * blocks):
@@ -203,16 +203,16 @@ class Across(Reduce):
         moved, size = problem.bytes_moved(), DTYPES[problem.dtype].itemsize
         steps = [abs(reduced[-1]) * size for _, reduced in problem.strides if reduced]
         swept, wider = bool(sweeps(problem, target, self.vector(problem, target)[0])), self.wider(problem, target)
-        apart = APART if moved > target.l3 / 4 and max(steps) >= PAGE else 0.0
+        apart = APART if moved > target.third / 4 and max(steps) >= PAGE else 0.0
         if swept:
             apart = ASIDE
         if target.rates.follows and leaves_rows(problem):
             apart = APART if max(steps) > 0.9 * PAGE and problem.n * len(steps) > PAGES else 0.0
         sums = not leaves_rows(problem) or (
-            problem.formula.partition(ENDING)[0] in FINISHED and target.l2 < moved <= target.l3
+            problem.formula.partition(ENDING)[0] in FINISHED and target.l2 < moved <= target.third
         )
         if apart and wider > 1 and (sums or wider == CHEAP):
-            apart = 0.0 if sums and not (swept and moved > target.l3) else WIDE
+            apart = 0.0 if sums and not (swept and moved > target.third) else WIDE
         apart *= moved / target.bandwidth(moved)
         return super().seconds(problem, target) + apart
 
@@ -316,7 +316,7 @@ class SplitAcross(_Split):
 
     def seconds(self, problem: Any, target: Any) -> float:
         moved, apart = problem.bytes_moved(), 0.0
-        if moved > target.l3 and has_exponentials(problem.formula):  # the first pass reads block by block
+        if moved > target.third and has_exponentials(problem.formula):  # the first pass reads block by block
             apart = APART / 2 * moved / target.bandwidth(moved)
         return super().seconds(problem, target) + apart
 
@@ -327,7 +327,7 @@ class SplitAcross(_Split):
         if side <= self.vector(problem, target)[0] or len(problem.reduced) > 1:
             return False
         tiles = math.prod(outer) * self.cut(problem, target).chunks(problem)
-        return bool(problem.bytes_moved() > max(target.l2, target.l3) / 4 and tiles >= target.cores_logical)
+        return bool(problem.bytes_moved() > max(target.l2, target.third) / 4 and tiles >= target.cores_logical)
 
     def ahead(self, problem: Any, target: Any, role: str) -> int:
         if (count := self.sweeps(problem, target)) <= 1:

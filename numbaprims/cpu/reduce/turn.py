@@ -106,7 +106,7 @@ def lanes_of(problem: Any, vector_bytes: int, size: int) -> int:
 
 def far(problem: Any, target: Any) -> bool:
     """Whether results leave past the caches."""
-    return bool(problem.bytes_moved() > target.rates.third(target.l3) * TURNED_PAST)
+    return bool(problem.bytes_moved() > target.third * TURNED_PAST)
 
 
 def leaving(target: Any) -> int:

@@ -252,7 +252,7 @@ class Lines(Solver):
         ints = _steps(p)
         into, of = self.rows_as_one(p, width, source)
         # rows of the result are whole lines, one behind the other, and no cache holds them
-        past = p.bytes_moved() > target.l3 * PAST and item * W == LINE and width * into % W == 0 and p.result[0] == 1
+        past = p.bytes_moved() > target.third * PAST and item * W == LINE and width * into % W == 0 and p.result[0] == 1
         past = past and ints["out_w"] == 1 and ints["out_h"] == width
         twice = 0 if past else self.twice(p, target)
         if into > 1 and not twice:
@@ -273,7 +273,7 @@ class Lines(Solver):
             and not any((t[0] < 0).any() for t in tables)
             and p.result[1] >= p.source[1]
             and p.result[2] >= p.source[2]
-            and 2 * p.bytes_moved() <= target.l3
+            and 2 * p.bytes_moved() <= target.third
         )
         if order == "line" and counted <= LONG and (stairs or self.order(p, target)[0] == "ring"):
             order = "ring"

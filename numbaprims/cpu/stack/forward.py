@@ -131,7 +131,7 @@ class Walk:
                 self.walk, stage.text, compute, source.dtype if first else "", result.dtype if last else "",
                 p.dtype if stage.added else "", W, tail if sequence.pixels else max(w, ow) <= W,
                 0.0 if last else sequence.stages[d + 1].empty,
-                p.bytes_moved() > (target.l2 if sequence.pixels else target.l3 / 4),
+                p.bytes_moved() > (target.l2 if sequence.pixels else target.third / 4),
             )  # fmt: skip
             values = {
                 "height": h, "width": w, "out_width": ow, "out_height": oh,

@@ -45,7 +45,7 @@ def _program(
     long = problem.size[-1] * DTYPES[problem.dtype].itemsize >= ASKED
     apart = not problem.adaptive and spatial(problem.kernel, 1)[1] <= spatial(problem.stride, 1)[1]
     given = problem.direction == "backward" and bool(problem.indices)
-    far = problem.bytes_moved() / max(1, target.l3)
+    far = problem.bytes_moved() / max(1, target.third)
     # of a core that gains by it: 16 x 256 x 56 x 56 by 2 x 2, 2 took 2.0 ms, 1.55 so, and places 5.5 and 2.1 (Zen 5)
     ahead = target.rates.ahead
     asks = int(apart and far > 0.25 and (ahead if given else long or (ahead > 0 and far > 0.5)))
@@ -212,12 +212,12 @@ class Planes(_Windows):
             if self.disjoint(p):
                 W = min(register, max(4, 1 << (p.out[-1] - 1).bit_length()))
                 long = bool(p.indices) or p.size[-1] * DTYPES[p.dtype].itemsize >= STREAMED
-                high, streams = spatial(p.kernel, 1)[1], long and p.bytes_moved() > target.l3
+                high, streams = spatial(p.kernel, 1)[1], long and p.bytes_moved() > target.third
                 kernel = disjoint.make_maxima(p.dtype, W, high, bool(p.indices), streams)
                 return _program(p, target, kernel, images * spatial(p.out, 1)[0], work)
             return self.places(problem, target) if p.indices else _maxima(problem, target, self.lanes(p, target), work)
         # beyond the caches rows that overlap cannot be streamed: 16x64x224x224 took 30 ms, not 16 (Zen 4)
-        if self.disjoint(p) and not (back and p.bytes_moved() > target.l3):
+        if self.disjoint(p) and not (back and p.bytes_moved() > target.third):
             tiles, (high, _) = images * spatial(p.out, 1)[0], spatial(p.kernel, 1)[1:]
             short = p.out[-1] <= register // 2
             if back:
@@ -309,7 +309,7 @@ class Planes(_Windows):
                 cells = pitch * deep
                 own = {"values": size * cells}
                 return _program(p, target, kernel, images, work, own, pitch=pitch, front=front, cells=cells)
-        streaming = bool(p.bytes_moved() > target.l3 and size * plane <= target.l2)
+        streaming = bool(p.bytes_moved() > target.third and size * plane <= target.l2)
         room = 0
         if streaming or DTYPES[p.dtype].itemsize != size:
             room = size * (plane + W)
