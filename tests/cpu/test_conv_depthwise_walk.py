@@ -91,9 +91,11 @@ def test_what_it_does_not_take(words):
         numbaprims.conv(x, weight, groups=groups, **given)
 
 
-def zen_4():
-    facts = {"isa": "avx512", "vector_bytes": 64, "l1d": 32 << 10, "l2": 1 << 20, "l3": 32 << 20}
-    return types.SimpleNamespace(name="znver4", rates=profile("znver4", "avx512", 64, 32 << 20), **facts)
+def zen(number):
+    isa, vector, l2 = ("avx512", 64, 1 << 20) if number == 4 else ("avx2", 32, 512 << 10)
+    facts = {"isa": isa, "vector_bytes": vector, "l1d": 32 << 10, "l2": l2, "l3": 32 << 20}
+    name = f"znver{number}"
+    return types.SimpleNamespace(name=name, rates=profile(name, isa, vector, 32 << 20), **facts)
 
 
 @pytest.mark.parametrize(
@@ -110,12 +112,27 @@ def test_layers_of_mobile_networks_on_a_zen_4(c, size, stride, layout, walks):
     weight = np.zeros((c, 1, 3, 3), np.float32)
     problem = problem_of("conv", x, weight, groups=c, layout=layout, stride=stride, padding=1)
     problem = dataclasses.replace(problem, prepared=True)
-    target = zen_4()
+    target = zen(4)
+    assert (DepthwiseWalk().estimate(problem, target) < Depthwise().estimate(problem, target)) == walks
+
+
+@pytest.mark.parametrize(
+    "n, c, size, layout, walks",
+    [
+        (1, 512, 14, "NHWC", True), (4, 512, 14, "NHWC", True), (1, 512, 14, "NCHW", False),
+        (16, 256, 28, "NCHW", False), (16, 256, 28, "NHWC", False), (16, 1024, 7, "NHWC", False),
+    ],
+)  # fmt: skip
+def test_layers_of_mobile_networks_on_a_zen_3(n, c, size, layout, walks):
+    """What is asked for from the second level's size on is faster from afar there."""
+    x = np.empty((n, c, size, size) if layout == "NCHW" else (n, size, size, c), np.float32)
+    problem = problem_of("conv", x, np.empty((c, 1, 3, 3), np.float32), groups=c, layout=layout, padding=1)
+    problem, target = dataclasses.replace(problem, prepared=True), zen(3)
     assert (DepthwiseWalk().estimate(problem, target) < Depthwise().estimate(problem, target)) == walks
 
 
 def test_direct_takes_no_large_planes_past_the_caches_on_a_zen_4():
     """It took 12.5 ms there, the walk 2.2."""
     x, weight = np.empty((16, 64, 112, 112), np.float32), np.zeros((64, 1, 3, 3), np.float32)
-    problem, target = problem_of("conv", x, weight, groups=64, stride=2, padding=1), zen_4()
+    problem, target = problem_of("conv", x, weight, groups=64, stride=2, padding=1), zen(4)
     assert DepthwiseWalk().estimate(problem, target) < Direct().estimate(problem, target)
