@@ -406,7 +406,7 @@ def kernel_of(problem: Any, vector_bytes: int, W: int, size: int, past: int, sta
     H = K = W
     if W * size > 16:
         # bytes of a line turn within 128 bits, whatever registers there are
-        if size < 4 or W * size > vector_bytes or (to and not past):
+        if size < 4 or W * size > vector_bytes or past == FEW or (to and not past):
             K = few
         if of and not copied and not past:
             H, K = few, W
