@@ -188,10 +188,14 @@ def regions_of(problem: Any, W: int, past: int, width: int = 0) -> dict[str, int
 
 
 @helper
-def _leave(held, there, at, H, K):  # type: ignore[no-untyped-def]
-    """K lines of a column that is held leave."""
-    for line in range(K):
-        store_stream(there, at + line * H, load(held, line * H, H))
+def _leave(strips, at, target, ready, line, left, down, out_a, H, K):  # type: ignore[no-untyped-def]
+    """K lines of the strip that ends at `at`, of which so much is left; gives (column, its line, what is left then)."""
+    for part in range(K):
+        store_stream(target, ready + line + part * H, load(strips, at - left + part * H, H))
+    line += H * K
+    if line == down:
+        return ready + out_a, 0, left - H * K
+    return ready, line, left - H * K
 
 
 @helper
@@ -315,12 +319,9 @@ def make_turn(
                             block = load_turned(corner, apart, H, 0, H, K)
                             there = advance(target, i * out_a + j)
                             if BURSTS and left > 0:
-                                _leave(advance(strips, 2 * strip - half - left), target, ready + line, H, K)
-                                left -= H * K
-                                line += H * K
-                                if line == down:
-                                    line = 0
-                                    ready += out_a
+                                ready, line, left = _leave(
+                                    strips, 2 * strip - half, target, ready, line, left, down, out_a, H, K
+                                )
                             if BURSTS and bursts:
                                 store_rows(advance(strips, half + part * K * down + row - group), unknown(down), block)
                             elif streams and row + H <= b:
@@ -334,12 +335,7 @@ def make_turn(
                     wide = WIDE
             if BURSTS:
                 while left > 0:
-                    _leave(advance(strips, 2 * strip - half - left), target, ready + line, H, K)
-                    left -= H * K
-                    line += H * K
-                    if line == down:
-                        line = 0
-                        ready += out_a
+                    ready, line, left = _leave(strips, 2 * strip - half, target, ready, line, left, down, out_a, H, K)
             if whole < end_b:
                 for column in range(begin_a, end_a, K):
                     i, j = min(column, a - 1 - K), whole + head
