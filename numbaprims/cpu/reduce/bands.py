@@ -25,6 +25,7 @@ from numbaprims.cpu.reduce.turn import (
     TURN,
     A,
     far,
+    in_groups,
     inner_of,
     kernel_of,
     lanes_of,
@@ -32,7 +33,6 @@ from numbaprims.cpu.reduce.turn import (
     plan_of as turn_plan,
     regions_of as turn_regions,
     tile_of,
-    whole_lines,
 )
 from numbaprims.cpu.reduce.variant import ARGS as ROWS, Cut, plan_of
 from numbaprims.cpu.simd import (
@@ -153,7 +153,7 @@ class Bands(Reduce):
         row += LINE // size * (row == problem.n)
         band = tuple(row * (d == at) for d in range(len(problem.kept)))
         part = dataclasses.replace(problem, dtype=problem.arrays[k].dtype, strides=((band, (1,)), problem.strides[k]))
-        past = far(problem, target) and whole_lines(part)
+        past = far(problem, target) and in_groups(part, target)
         return part, leaving(target) if past else STAYING, lanes_of(part, LINE if past else target.vector_bytes, size)
 
     def places(self, problem: Any, target: Any) -> tuple[dict[int, int], int]:

@@ -22,13 +22,13 @@ from numbaprims.cpu.reduce.turn import (
     STAYING,
     TURN,
     far,
+    in_groups,
     inner_of,
     kernel_of,
     lanes_of,
     leaving,
     plan_of as turn_plan,
     regions_of as turn_regions,
-    whole_lines,
 )
 from numbaprims.cpu.reduce.variant import (
     BEHIND,
@@ -441,7 +441,7 @@ class Turn(Reduce):
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         past = far(problem, target)
-        names = (("stream", "plain") if past else ("plain", "stream")) if whole_lines(problem) else ("plain",)
+        names = (("stream", "plain") if past else ("plain", "stream")) if in_groups(problem, target) else ("plain",)
         return tuple({"stores": name} for name in names)
 
     def seconds(self, problem: Any, target: Any) -> float:
