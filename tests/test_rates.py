@@ -90,6 +90,13 @@ def test_of_a_third_level_that_others_use_a_core_counts_on_its_share():
             if solver.why_not(problem, alone) is None
         }
         assert all(factor > 0.999 for factor in grown.values()) and max(grown.values()) > 1.1, (problem.stem, grown)
+    x = np.empty(1 << 21, np.float32)
+    problem = numbaprims.explain("binary", x, x.copy(), "add", out=x.copy()).problem
+    solver = next(each for each in registry.solvers("tensor", "cpu") if each.name == "split")
+    for each, rate, stores in ((rates, rates.l3, "plain"), (beside, rates.memory, "stream")):
+        where = dataclasses.replace(alone, measured=each)
+        assert where.bandwidth(problem.bytes_moved()) == rate
+        assert next(iter(solver.configs(problem, where)))["stores"] == stores
 
 
 def test_a_cpu_that_nobody_knows_is_estimated_from_its_isa_and_caches():

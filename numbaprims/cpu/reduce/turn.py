@@ -169,7 +169,9 @@ def conflicts(problem: Any, W: int, size: int) -> tuple[bool, bool]:
 def bursts(problem: Any, W: int, size: int, past: int) -> int:
     """Rows of a group whose result leaves by several lines of a column, a block's elements at least; 0 if none does."""
     rows = W * max(BURST, 16 // size)
-    return rows if past == FEW and conflicts(problem, W, size)[0] and problem.n >= rows else 0
+    # those of a tile, and of bytes there would be 1024
+    few = past == FEW and rows <= min(problem.n, LONG)
+    return rows if few and conflicts(problem, W, size)[0] else 0
 
 
 def copies(problem: Any, W: int, size: int, past: int) -> tuple[int, int]:
