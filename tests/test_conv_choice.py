@@ -99,6 +99,26 @@ def test_shipped_times_are_of_solvers_and_configs_that_there_are(machine):
         assert solver.is_valid(problem_of_row({"fields": line["problem"]}), target, line["config"]), line
 
 
+@pytest.mark.parametrize(
+    "n, c, size, stride, ways",
+    [
+        (16, 512, 14, 2, "implicit_gemm winograd_pieces"), (16, 256, 28, 2, "implicit_gemm winograd_pieces"),
+        (16, 128, 56, 2, "winograd_pieces implicit_gemm"), (1, 512, 7, 1, "winograd_2x2 winograd_4x4 winograd_fused"),
+        (1, 256, 14, 1, "winograd_4x4 winograd_2x2 winograd_fused"),
+    ],
+)  # fmt: skip
+def test_plans_whose_transformed_filters_come_from_memory_on_a_zen_3(n, c, size, stride, ways):
+    """The fastest of those named, as measured there: with 16 registers no product hides the way of 10 to 105 MB."""
+    facts = {"name": "znver3", "isa": "avx2", "vector_bytes": 32, "l1d": 32 << 10, "l2": 512 << 10, "l3": 32 << 20}
+    target = target_of({"target": facts})
+    x, weight = np.empty((n, c, size, size), np.float32), np.empty((c, c, 3, 3), np.float32)
+    problem = numbaprims.explain("conv", x, weight, stride=stride, padding=1).problem
+    problem = dataclasses.replace(problem, prepared=True)
+    solvers = {each.name: each for each in registry.solvers("conv", "cpu")}
+    seconds = {name: solvers[name].estimate(problem, target) for name in ways.split()}
+    assert min(seconds, key=lambda name: seconds[name]) == ways.partition(" ")[0], seconds
+
+
 def test_naive_is_never_chosen():
     """For no layer, direction, layout and type does the choice fall on the last resort."""
     for case in LARGE:
