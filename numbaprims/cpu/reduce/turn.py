@@ -300,7 +300,7 @@ def make_turn(
                     first = advance(room, -begin - row * step)
                 column, wide = begin_a, skip
                 while column < end_a:
-                    bursts = BURSTS and streams and wide == WIDE and column + WIDE <= end_a and group + down <= whole
+                    holds = BURSTS and streams and wide == WIDE and column + WIDE <= end_a and group + down <= whole
                     for row in range(group, min(whole, group + down), H):
                         j = min(row, b - H) + head
                         # all of a line of the source while it is near
@@ -325,13 +325,13 @@ def make_turn(
                                 ready, line, left = _leave(
                                     strips, 2 * strip - half, target, ready, line, left, down, out_a, H, K
                                 )
-                            if BURSTS and bursts:
+                            if BURSTS and holds:
                                 store_rows(advance(strips, half + part * K * down + row - group), unknown(down), block)
                             elif streams and row + H <= b:
                                 stream_rows(there, unknown(out_a), block)
                             else:
                                 store_rows(there, unknown(out_a), block)
-                    if BURSTS and bursts:
+                    if BURSTS and holds:
                         ready, left = column * out_a + group + head, strip
                         half = strip - half
                     column += wide
