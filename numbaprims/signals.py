@@ -11,10 +11,14 @@ from typing import Any
 __all__ = ["wait", "whole_refresh"]
 
 
+_waiting = False
+
+
 @contextmanager
 def wait() -> Iterator[None]:
-    """Let what Python does for signals, which may raise, be done behind the block."""
-    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
+    """Let what Python does for signals, which may raise, be done behind the block (the outermost one)."""
+    global _waiting
+    if _waiting or threading.current_thread() is not threading.main_thread():  # which alone handles signals
         yield
         return
     late: dict[int, Any] = {}
@@ -31,9 +35,10 @@ def wait() -> Iterator[None]:
     try:
         for number in handlers:
             signal.signal(number, handle)
+        _waiting = True
         yield
     finally:
-        waiting = False
+        waiting = _waiting = False
         for number, handler in handlers.items():
             signal.signal(number, handler)
         with ExitStack() as each:  # which goes on behind one that raises

@@ -10,17 +10,17 @@ instead of 6.1, and their object code is the same, byte for byte.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
-from numba.core import cgutils, ir, ir_utils, lowering, ssa, typed_passes, types, untyped_passes
-from numba.core.analysis import compute_cfg_from_blocks
+from numba.core import cgutils, ir, lowering, typed_passes, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
 
 from numbaprims import kernel_cache
-from numbaprims.cpu import inline
+from numbaprims.kernel_passes import KernelPasses, Replaced
+
+passes = KernelPasses("numba.core", DefaultPassBuilder)
 
 
 class _KernelLibrary(JITCodeLibrary):
@@ -39,71 +39,6 @@ class _KernelLibrary(JITCodeLibrary):
         # The code stays. Each compilation looks for its module among all that the engine has, twice and in Python: 4 %
         # of the time of the tests, which compile 6,600 kernels.
         self._codegen._engine._ee.remove_module(self._final_module)
-
-
-#: What is asked for again in every kernel, most of it integer arithmetic.
-_signatures: dict[tuple[Any, ...], Any] = {}
-
-
-class _Typing:
-    """Numba's typing context, which remembers the signatures of functions: it tries every rule for arrays, dates and
-    strings before that of ``int64 + int64``, each time, which took 1.3 s of the 23."""
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
-        if kws or not isinstance(func, types.Function):
-            return self._context.resolve_function_type(func, args, kws)
-        key = (func, *args)
-        if key not in _signatures:
-            _signatures[key] = self._context.resolve_function_type(func, args, kws)
-        return _signatures[key]
-
-
-@register_pass(mutates_CFG=False, analysis_only=False)
-class _ReconstructSSA(untyped_passes.ReconstructSSA):
-    """Numba's pass, which for each variable goes through the blocks that have it instead of through all."""
-
-    _name = "kernel_ssa"
-
-    def run_pass(self, state: Any) -> bool:
-        blocks = state.func_ir.blocks
-        cfg = compute_cfg_from_blocks(blocks)
-        frontiers, violators = ssa._iterated_domfronts(cfg), ssa._find_defs_violators(blocks, cfg)
-        scope, listed = ssa._get_scope(blocks), ssa._CacheListVars()
-        places = defaultdict[str, list[int]](list)
-        for label, block in blocks.items():
-            for name in {variable.name for statement in block.body for variable in statement.list_vars()}:
-                places[name].append(label)
-        for name in violators:
-
-            def rewrite(handler: Any, name: str = name, **more: Any) -> None:
-                some = {label: blocks[label] for label in places[name]}
-                blocks.update(ssa._run_block_rewrite(some, {"scope": scope, "varname": name} | more, handler))
-
-            defined, phis = defaultdict[int, list[Any]](list), defaultdict[int, list[Any]](list)
-            rewrite(ssa._FreshVarHandler(), defmap=defined)
-            where = ssa._compute_phi_locations(frontiers, defined)
-            rewrite(ssa._FixSSAVars(listed), defmap=defined, phimap=phis, cfg=cfg, phi_locations=where)
-            for label, found in phis.items():
-                blocks[label].body = found + blocks[label].body
-        state.func_ir._definitions = ir_utils.build_definitions(blocks)
-        return True
-
-
-@register_pass(mutates_CFG=False, analysis_only=False)
-class _StripPhis(typed_passes.PreLowerStripPhis):
-    """Numba's pass without its post-processor."""
-
-    _name = "kernel_phis"
-
-    def run_pass(self, state: Any) -> bool:
-        state.func_ir = self._strip_phi_nodes(state.func_ir)
-        return True
 
 
 class _Lower(lowering.Lower):
@@ -137,7 +72,7 @@ class _Lower(lowering.Lower):
     def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
         given, context = self.fndesc.calltypes[expr], self.context
         function = context.typing_context.resolve_value_type(op)
-        known = _signatures.get((function, *given.args))
+        known = passes.signatures.get((function, *given.args))
         if known is None or expr.static_lhs is not ir.UNDEFINED or expr.static_rhs is not ir.UNDEFINED:
             return super().lower_binop(resty, expr, op)
         operands = [
@@ -159,17 +94,9 @@ class _Lowering(typed_passes.BaseNativeLowering):
         return _Lower
 
 
-_PASSES: inline.Replaced = {
-    **inline.UNTYPED,
-    untyped_passes.ReconstructSSA: _ReconstructSSA,
-    typed_passes.PreLowerStripPhis: _StripPhis,
-    typed_passes.NativeLowering: _Lowering,
-    typed_passes.InlineOverloads: None,
-    typed_passes.NopythonRewrites: None,
-    typed_passes.NoPythonSupportedFeatureValidation: None,
-    typed_passes.DumpParforDiagnostics: None,
-    typed_passes.IRLegalization: None,  # where variables end, for counts of references: 3 % of 152 kernels' time
-}
+_PASSES: Replaced = {
+    **passes.all, typed_passes.NativeLowering: _Lowering, typed_passes.DumpParforDiagnostics: None
+}  # fmt: skip
 
 
 class KernelCompiler(Compiler):
@@ -180,11 +107,11 @@ class KernelCompiler(Compiler):
             library = _KernelLibrary(targetctx.codegen(), "range kernel")
             library.enable_object_caching()
         super().__init__(typingctx, targetctx, library, *rest)
-        self.state.typingctx = _Typing(typingctx)
+        self.state.typingctx = passes.typing(typingctx, types.Function)
 
     def compile_extra(self, func: Any) -> Any:
         with kernel_cache.collector_paused():
             return super().compile_extra(func)
 
     def define_pipelines(self) -> list[Any]:
-        return [inline.passes_of(DefaultPassBuilder.define_nopython_pipeline(self.state), "range kernel", _PASSES)]
+        return [passes.without(DefaultPassBuilder.define_nopython_pipeline(self.state), "range kernel", _PASSES)]

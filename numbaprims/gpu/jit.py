@@ -54,6 +54,7 @@ except ImportError as error:
 
 from numbaprims import forks, signals
 from numbaprims.gpu import driver as devices, seam
+from numbaprims.gpu.compiler import kernel_pipeline
 from numbaprims.gpu.image import Image, Resources, assemble, image_of
 
 types: Any = _types  # its names are filled in when it is imported, which mypy cannot see
@@ -241,15 +242,16 @@ class GpuKernel:
             _dispatcher.get_current_device = lambda: _Compiling(capability)
             try:
                 seen = (types.uint64 if isinstance(x, ByValue) else x for x in self.signature.args)
-                library, _ = _compile(
-                    self.function,
-                    types.void(*seen),
-                    device=False,
-                    abi="numba",
-                    cc=capability,
-                    opt=True,
-                    launch_bounds=self.launch_bounds,
-                )
+                with kernel_pipeline():
+                    library, _ = _compile(
+                        self.function,
+                        types.void(*seen),
+                        device=False,
+                        abi="numba",
+                        cc=capability,
+                        opt=True,
+                        launch_bounds=self.launch_bounds,
+                    )
             finally:
                 _dispatcher.get_current_device = asked
             if library._linking_files:

@@ -6,7 +6,7 @@ import re
 import numpy as np
 from numba.core import typed_passes, untyped_passes
 
-from numbaprims.cpu import compiler, inline
+from numbaprims.cpu import compiler
 from numbaprims.cpu.jit import helper, range_kernel
 from numbaprims.cpu.simd import Arguments, load_scalar, store_scalar
 
@@ -58,9 +58,9 @@ def test_helpers_are_inlined_as_functions_are_called():
 
 def test_a_helper_is_analysed_once():
     make(3).inspect_asm()
-    found = inline._analysed[digits.py_func], inline._analysed[clipped.py_func]
+    found = compiler.passes.analysed[digits.py_func], compiler.passes.analysed[clipped.py_func]
     make(4).inspect_asm()
-    assert found == (inline._analysed[digits.py_func], inline._analysed[clipped.py_func])
+    assert found == (compiler.passes.analysed[digits.py_func], compiler.passes.analysed[clipped.py_func])
 
 
 def test_numbas_own_passes_give_the_same_instructions(monkeypatch):

@@ -1,16 +1,19 @@
 """gpu/jit.py, image.py, target.py: compiling without a GPU, the kernel cache, what a kernel takes."""
 
+import contextlib
 import functools
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from gpu import toy
+from gpu import gates, toy
+from numba.core.errors import TypingError
+from numba.cuda import compiler as numba_cuda_compiler
 from ptx_emulator import MemoryFault, launch
 
 from numbaprims import kernel_cache, kernel_files
-from numbaprims.gpu import image, jit, target
+from numbaprims.gpu import compiler, image, jit, target
 from numbaprims.gpu.device import emit
 from numbaprims.gpu.device.emit import asm, intrinsic
 from numbaprims.gpu.jit import (
@@ -141,6 +144,38 @@ def test_ptx_does_not_depend_on_the_process():
         [sys.executable, "-c", code], env={**os.environ, **path}, capture_output=True, text=True, check=True
     )
     assert done.stdout == make_reverse(128).compile("sm_80").ptx
+
+
+@pytest.mark.parametrize("module", ["gemv.kernels", "scan.kernels", "lrn.kernels"])
+def test_numba_cudas_own_passes_give_the_same_code(module, monkeypatch):
+    """Helpers in helpers, loops, parts of tuples: numba-cuda's own pipeline takes twice as long."""
+
+    def code():
+        kernel = gates.gates(module)[0].kernel()
+        return kernel._assemble(kernel._lower("sm_90a"), "sm_90a").ptx
+
+    ours = code()
+    monkeypatch.setattr(jit, "kernel_pipeline", contextlib.nullcontext)
+    assert len(ours.splitlines()) > 100
+    assert code() == ours
+
+
+def test_a_device_function_is_analysed_once():
+    helpers = compiler.passes.analysed
+    fresh(64)._lower("sm_80")
+    found = helpers[scaled.py_func], helpers[thread_index.py_func]
+    fresh(32)._lower("sm_80")
+    assert found == (helpers[scaled.py_func], helpers[thread_index.py_func])
+
+
+def test_a_kernel_that_does_not_compile_leaves_numba_cuda_as_it_was():
+    @gpu_kernel("test_wrong", types.void(types.CPointer(F32)), (), threads=32)
+    def wrong(out):
+        out[0] = out + scaled
+
+    with pytest.raises(TypingError):
+        wrong._lower("sm_80")
+    assert numba_cuda_compiler.CUDACompiler is compiler._Compiler
 
 
 def test_kernel_runs(gpu):
