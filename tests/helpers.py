@@ -73,6 +73,16 @@ def in_library(storage: np.ndarray, dtype: str, library: str = "numpy") -> Any:
     return storage.view(views_of[dtype]) if dtype in views_of else storage
 
 
+def in_turn(names: Any, values: Any) -> list[Any]:
+    """Each name (or tuple) with one of the values, in turn; with the others under --slow."""
+    own = [name if isinstance(name, tuple) else (name,) for name in names]
+    return [
+        pytest.param(*name, value, marks=[pytest.mark.slow] * (at % len(values) != turn))
+        for at, name in enumerate(own)
+        for turn, value in enumerate(values)
+    ]
+
+
 def solver_names(stem: str) -> list[str]:
     """The solvers of a stem on the device that --device names, which conftest.py makes the default one."""
     from numbaprims import settings

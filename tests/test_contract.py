@@ -15,6 +15,7 @@ from helpers import (
     assert_close,
     assert_near,
     has_module,
+    in_turn,
     lay_out,
     nan_filled,
     printed_with_threads,
@@ -138,14 +139,7 @@ def test_calls_of_several_launches_give_the_definition(call):
 
 
 #: The two types of 16 bits differ in how they are read and written: functions take them in turn.
-TYPES = [
-    pytest.param(
-        function, dtype, marks=[pytest.mark.slow] * (dtype == ("f16", "bf16")[at % 2] and "bf16" in NUMPY_FLOATS)
-    )
-    for at, function in enumerate(FUNCTIONS)
-    for dtype in NUMPY_FLOATS
-    if dtype != "f32"
-]
+TYPES = [*((function, "f64") for function in FUNCTIONS), *in_turn(FUNCTIONS, NUMPY_FLOATS[:1:-1])]
 
 
 @pytest.mark.parametrize(("function", "dtype"), TYPES)

@@ -1,5 +1,7 @@
 """Public functions inside a user's own `@njit`: the bits, errors and keywords of the public call."""
 
+import functools
+
 import numba
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ def maybe(x, there):
     return x if there else None
 
 
+@functools.lru_cache(maxsize=1)  # a test that asks again has it; other tests learn nothing of its records
 def compiled(parameters, expression, **options):
     """(the expression inside @njit, the same outside)"""
     names = {"np": np, "nb": numbaprims, "maybe": maybe}

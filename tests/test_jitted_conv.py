@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import in_turn
 from test_jitted import check, compiled, drawn, refuse_alike, same
 
 from numbaprims.cpu.call_sites import Site
@@ -52,8 +53,7 @@ def compiled_alone(monkeypatch):
     assert not direct, "every launch was recorded"
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("label", CALLS)
+@pytest.mark.parametrize("label, dtype", in_turn(CALLS, [np.float32, np.float64]))
 def test_calls(rng, compiled_alone, label, dtype):
     expression, *shapes = CALLS[label]
     inside, outside = compiled("x, w, b, k", expression)

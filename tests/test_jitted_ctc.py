@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import in_turn
 from numba.core.errors import TypingError
 from test_jitted import compiled, refuse_alike, same
 
@@ -35,8 +36,7 @@ def log_probs(rng, dtype=np.float32):
     return (x - np.log(np.exp(x).sum(-1, keepdims=True))).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("label", LOSSES)
+@pytest.mark.parametrize("label, dtype", in_turn(LOSSES, [np.float32, np.float64]))
 def test_calls(rng, monkeypatch, label, dtype):
     direct, real = [], Site._directly
     monkeypatch.setattr(Site, "_directly", lambda *given: direct.append(1) or real(*given))
@@ -62,16 +62,15 @@ def test_other_labels_are_the_same_record(rng, monkeypatch):
         same(inside(x, rows, lengths, counts), outside(x, rows, lengths, counts))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "nb.ctc_greedy_decode(x)",
-        "nb.ctc_greedy_decode(x[:, :, ::-1], lengths, blank=k)",
-        "nb.ctc_beam_search_decode(x, lengths.astype(np.uint8))",
-        "nb.ctc_beam_search_decode(x, None, beam_width=k + 3, paths=k, blank=2)",
-    ],
+DECODERS = (
+    "nb.ctc_greedy_decode(x)",
+    "nb.ctc_greedy_decode(x[:, :, ::-1], lengths, blank=k)",
+    "nb.ctc_beam_search_decode(x, lengths.astype(np.uint8))",
+    "nb.ctc_beam_search_decode(x, None, beam_width=k + 3, paths=k, blank=2)",
 )
+
+
+@pytest.mark.parametrize("expression, dtype", in_turn(DECODERS, [np.float32, np.float64]))
 def test_decoding(rng, monkeypatch, expression, dtype):
     direct, real = [], Site._directly
     monkeypatch.setattr(Site, "_directly", lambda *given: direct.append(1) or real(*given))

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from helpers import in_turn
 from numba.core.errors import TypingError
 from test_jitted import compiled, refuse_alike, same
 
@@ -57,8 +58,7 @@ CALLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-@pytest.mark.parametrize("label", CALLS)
+@pytest.mark.parametrize("label, dtype", in_turn(CALLS, [np.int8, np.uint8]))
 def test_calls(rng, direct, label, dtype):
     inside, outside = compiled("x, w, image, filters, columns, s, k", CALLS[label])
     columns = np.arange(6, dtype=np.int32)

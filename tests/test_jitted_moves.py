@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import in_turn
 from numba.core.errors import TypingError
 from test_jitted import compiled, drawn, refuse_alike, same
 
@@ -51,8 +52,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("label", CALLS)
+@pytest.mark.parametrize("label, dtype", in_turn(CALLS, [np.float32, np.float64]))
 def test_calls(rng, monkeypatch, label, dtype):
     direct, real = [], Site._directly
     monkeypatch.setattr(Site, "_directly", lambda *given: direct.append(1) or real(*given))

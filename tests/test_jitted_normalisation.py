@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import in_turn
 from test_jitted import check, compiled, drawn, refuse_alike, same
 
 from numbaprims.cpu.call_sites import Site
@@ -60,8 +61,7 @@ def operands(rng, expression, shape, dtype):
     return drawn(rng, *shape, dtype=dtype), positive, targets, np.abs(drawn(rng, classes, dtype=dtype)), 0.25
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("label", CALLS)
+@pytest.mark.parametrize("label, dtype", in_turn(CALLS, [np.float32, np.float64]))
 def test_calls(rng, monkeypatch, label, dtype):
     expression, shape = CALLS[label]
     direct = []

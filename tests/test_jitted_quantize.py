@@ -3,6 +3,7 @@
 import numba
 import numpy as np
 import pytest
+from helpers import in_turn
 from test_jitted import compiled, same
 
 import numbaprims
@@ -30,23 +31,20 @@ def back_wide(x, scale):
     return numbaprims.dequantize(x, scale, out_dtype="float64")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-def test_bits(rng, dtype):
-    for shape in ((), (5,), (70, 33)):
-        x = np.asarray(rng.standard_normal(shape) * 5).astype(dtype)
-        for scale, zero in ((0.1, 0), (np.float32(0.3), -7), (1, 126)):
-            want = numbaprims.quantize(x, scale, zero, dtype="int8")
-            have = signed(x, scale, zero)
-            assert have.dtype == want.dtype
-            np.testing.assert_array_equal(have, want)
-            np.testing.assert_array_equal(signed(x.T, scale, zero), want.T)
-            np.testing.assert_array_equal(back(want, scale, zero), numbaprims.dequantize(want, scale, zero))
-            np.testing.assert_array_equal(
-                back_wide(want, scale), numbaprims.dequantize(want, scale, out_dtype="float64")
-            )
-            out = np.zeros(shape, np.uint8)
-            assert unsigned(x, scale, out) is not None
-            np.testing.assert_array_equal(out, numbaprims.quantize(x, scale))
+@pytest.mark.parametrize("shape, dtype", in_turn([((),), ((5,),), ((70, 33),)], ["int32", "float64", "float32"]))
+def test_bits(rng, shape, dtype):
+    x = np.asarray(rng.standard_normal(shape) * 5).astype(dtype)
+    for scale, zero in ((0.1, 0), (np.float32(0.3), -7), (1, 126)):
+        want = numbaprims.quantize(x, scale, zero, dtype="int8")
+        have = signed(x, scale, zero)
+        assert have.dtype == want.dtype
+        np.testing.assert_array_equal(have, want)
+        np.testing.assert_array_equal(signed(x.T, scale, zero), want.T)
+        np.testing.assert_array_equal(back(want, scale, zero), numbaprims.dequantize(want, scale, zero))
+        np.testing.assert_array_equal(back_wide(want, scale), numbaprims.dequantize(want, scale, out_dtype="float64"))
+        out = np.zeros(shape, np.uint8)
+        assert unsigned(x, scale, out) is not None
+        np.testing.assert_array_equal(out, numbaprims.quantize(x, scale))
 
 
 @pytest.mark.parametrize(
@@ -80,9 +78,11 @@ def test_numbers_of_32_bits_are_numbers():
     np.testing.assert_array_equal(have, [-0.5, 3])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("words", ["x", "x, axis=k", "x, axis=k, symmetric=True", "x, symmetric=True"])
-def test_dynamic(rng, dtype, words):
+WORDS = ("x", "x, axis=k", "x, axis=k, symmetric=True", "x, symmetric=True")
+
+
+@pytest.mark.parametrize("words, dtype", in_turn(WORDS, ["float32", "float64"]))
+def test_dynamic(rng, words, dtype):
     inside, outside = compiled("x, k", f"nb.dynamic_quantize({words})")
     x = rng.standard_normal((70, 33)).astype(dtype)
     for given in (x, x.T, x[::2, ::-1]):

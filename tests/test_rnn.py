@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from helpers import in_turn
 from rnn_cases import DEFINITIONS, cast, draw_onnx, draw_weights, onnx_node
 from solver_probes import PROBES
 
@@ -102,8 +103,7 @@ def test_no_steps_at_all(rng, cell, after):
     close([*last, *first], [*states, *states], 0.0)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-@pytest.mark.parametrize(("cell", "after"), DEFINITIONS)
+@pytest.mark.parametrize(("cell", "after", "dtype"), in_turn(DEFINITIONS, [np.float64, np.float32, np.float16]))
 def test_no_inputs(rng, cell, after, dtype):
     check(rng, cell, after, dtype, inputs=0)
     check(rng, cell, after, dtype, inputs=0, layers=2, directions=2, merge="sum", lengths=[4, 0, 5])

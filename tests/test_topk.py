@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers import forced, printed_with_threads
+from helpers import forced, in_turn, printed_with_threads
 from test_jitted import check, compiled
 
 import numbaprims
@@ -43,9 +43,8 @@ def test_equals_stay_in_their_order_and_nan_is_the_largest(rng, solver, largest,
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("width", [16, 32, 64])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
-def test_rows_side_by_side(rng, as_cpu, width, dtype):
+@pytest.mark.parametrize("dtype, width", in_turn([np.float32, np.float16, np.int32], [32, 16, 64]))
+def test_rows_side_by_side(rng, as_cpu, dtype, width):
     """Of which the last ones are looked at twice where they do not fill a vector; beside each other, or apart."""
     machine = target.current()
     if width > machine.vector_bytes:
