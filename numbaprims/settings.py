@@ -282,7 +282,9 @@ def _token(settings: Settings) -> int:
     if settings.trial is not None:
         return next(_numbers)  # each timed config is a call of its own, and the table would never forget it
     # setdefault and next are atomic, so two threads that meet a new combination agree on its number.
-    return _tokens.setdefault(tuple(getattr(settings, name) for name in _KEY_FIELDS), next(_numbers))
+    # one thread may have less of the caches than several (cpu/target.py: kept)
+    alone = settings.threads == 1
+    return _tokens.setdefault((alone, *(getattr(settings, name) for name in _KEY_FIELDS)), next(_numbers))
 
 
 def _validated(given: Mapping[str, Any]) -> dict[str, Any]:

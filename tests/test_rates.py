@@ -70,6 +70,21 @@ def test_profiles_are_like_cores(name):
     assert FAMILIES.get(name, name) in rates.source
 
 
+def test_one_thread_counts_on_a_core_s_share_several_on_theirs():
+    x = np.empty(1 << 21, np.float32)
+    problem = numbaprims.explain("binary", x, x.copy(), "add", out=x.copy()).problem
+    solver = next(each for each in registry.solvers("tensor", "cpu") if each.name == "split")
+    for name, wanted in (("znver4", ("stream", "plain")), ("znver3", ("stream", "stream")), ("znver5", ("plain",) * 2)):
+        where = dataclasses.replace(target.current(), name=name, l3=32 << 20, cores_logical=2, measured=None)
+        for threads, stores in zip((1, 2), wanted, strict=True):
+            with numbaprims.config(threads=threads):
+                assert next(iter(solver.configs(problem, where)))["stores"] == stores, (name, threads)
+        one = dataclasses.replace(where, cores_logical=1)
+        assert (one.kept < where.kept) == (name == "znver4")
+        with numbaprims.config(threads=1):
+            assert where.kept <= where.third == one.third, "nothing else depends on the number of threads"
+
+
 def test_of_a_third_level_that_others_use_a_core_counts_on_its_share():
     """What no longer fits into it is charged at memory's rate."""
     alone = dataclasses.replace(target.current(), name="znver3", l2=512 << 10, l3=32 << 20)

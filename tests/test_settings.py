@@ -273,6 +273,7 @@ def test_key_holds_what_changes_choice_or_result():
         {"find_mode": "normal"},
         {"database": "/a/tuning.sqlite"},
         {"solver_workspace": 0},
+        {"threads": 1},
     ):
         with config(**changes):
             assert key() != plain and key() == current().key

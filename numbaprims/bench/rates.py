@@ -46,7 +46,9 @@ def measure_rates() -> tuple[CpuRates, list[str]]:
         times = measure({**calls, **{name: probe.call for name, probe in copies.items()}}, _SCHEDULE)
         read = [(level["name"].lower(), level["read"] * 1e9) for _ in range(3) for level in probes.levels()]
         levels = {name: max(rate for level, rate in read if level == name) for name, _ in read}
-        share = cpu.rates.share
+        # what one core finds, of a cache that several have more of, is its part alone
+        part = "share" if cpu.rates.single == 1 else "single"
+        share = getattr(cpu.rates, part)
         if 0 < cpu.l3 <= MOST_THIRD:
             share = third_share(probes, cpu.l3, levels["l3"], stream)
     clock = cycles / times["clock"].best
@@ -57,7 +59,7 @@ def measure_rates() -> tuple[CpuRates, list[str]]:
         "memory": max(probe.amount / times[name].best for name, probe in copies.items()),
         "fma": operations / times["fma"].best / (2 * lanes * clock),
         "call": times["call"].best,
-        "share": share,
+        part: share,
     }
     workers = threads.count()
     if workers == 1:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from numbaprims import kernel_cache
+from numbaprims import kernel_cache, settings
 from numbaprims.cpu.rates import CpuRates, profile
 
 __all__ = ["CpuTarget", "current"]
@@ -69,6 +69,15 @@ class CpuTarget:
     def third(self) -> float:
         """Bytes of the third-level cache that a core may count on."""
         return self.rates.third(self.l3)
+
+    @property
+    def kept(self) -> float:
+        """Bytes that are still in the caches when what a call has written is read: of one core's share on one thread.
+
+        It decides how results are stored, never by what they are computed: no bit may depend on the number of threads.
+        """
+        alone = self.cores_logical == 1 or settings.current().threads == 1
+        return self.third * (self.rates.single if alone else 1.0)
 
     def bandwidth(self, nbytes: float) -> float:
         """Bytes a second that one core moves to and from where so many bytes of operands lie."""

@@ -251,6 +251,35 @@ def test_streamed_wherever_the_result_begins(dtype, offset):
         check(case(name, shape, axes, dtype, offset=offset))
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("shape", [(16, 992, 14, 14), (16, 2048, 7, 7), (16, 256, 28, 28), (16, 64, 56, 56)])
+def test_no_sum_depends_on_the_number_of_threads(shape, layout):
+    """One thread has less of the third level, which decides how results leave; but where they do otherwise sums may
+    be taken in another order, and then it decides nothing."""
+    where = dataclasses.replace(named("znver4"), l2=1 << 20, l3=32 << 20, cores_logical=2)
+    x = np.empty([shape[k] for k in ((0, 1, 2, 3) if layout == "NCHW" else (0, 2, 3, 1))], np.float32)
+    p, rows = np.ones(shape[1], np.float32), x.reshape(-1, shape[-1] * 4)
+    stored = set()
+    for problem in (
+        PROBLEMS["batch_norm"](x, p, p, p, p, layout=layout),
+        PROBLEMS["batch_norm_train"](x, p, p, None, None, layout=layout),
+        PROBLEMS["batch_norm_backward"](x, x, p, p, p, layout=layout),
+        SOFTMAX["softmax_backward"](rows, rows),
+        SOFTMAX["softmax"](rows),
+    ):
+        for name in able(problem):
+            forms = []
+            for threads in (1, 2):
+                with numbaprims.config(threads=threads):
+                    config = next(iter(solver(name).configs(problem, where)))
+                    form = solver(name).variant(problem, where, config, "rows")
+                    forms.append((form.W, form.U, form.registers, form.together, form.run))
+                    stored.add((threads, config["stores"] != "plain"))
+                    forms[-1] += (solver(name).estimate(problem, where),)
+            assert forms[0] == forms[1] or graph_of(problem.formula).is_map, (problem.formula, name)
+    assert (2, False) in stored and (shape[-1] == 7 or (1, True) in stored), "runs of 196 bytes are never streamed"
+
+
 @pytest.mark.parametrize(
     ("cpu", "across", "most", "stack"),
     [("znver4", False, 19, 0), ("x86-64-v3", False, 23, 0), ("x86-64-v3", True, 78, 8)],

@@ -44,10 +44,11 @@ def arithmetic_seconds(problem: Any, target: Any) -> float:
 def memory_seconds(problem: Any, target: Any) -> float:
     """What one core takes to move the operands, the results written through the caches."""
     moved = problem.bytes_moved()
-    if moved > target.third and not problem.in_place:
-        # a line that is stored to is read first, unless an operand lies there
-        moved += problem.n * DTYPES[problem.dtype].itemsize * (2 if "dgate" in problem.operands else 1)
-    return float(moved / target.bandwidth(moved))
+    if moved <= target.kept or problem.in_place:
+        return float(moved / target.bandwidth(moved))
+    # a line that is stored to is read first, unless an operand lies there
+    moved += problem.n * DTYPES[problem.dtype].itemsize * (2 if "dgate" in problem.operands else 1)
+    return float(moved / target.rates.memory)
 
 
 def _program(

@@ -176,7 +176,7 @@ class Bands(Reduce):
         return Regions(own=own)
 
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
-        past = problem.bytes_moved() > target.third * PAST and not problem.in_place
+        past = problem.bytes_moved() > target.kept * PAST and not problem.in_place
         names = ["stream", "plain"] if past else ["plain", "stream"]
         return tuple({"stores": name} for name in (names if self._lines(problem) else ["plain"]))
 

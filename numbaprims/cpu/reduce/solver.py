@@ -291,14 +291,19 @@ class Reduce(Solver):
             past.insert(len(past) if long else 0, "stage")
         # what waits in the row of a result was asked for while there was something to compute
         moved = problem.bytes_moved() * self._spread(problem)
-        large = moved >= target.third * PAST and not problem.in_place and not self._waits(problem)
-        further = len(reduced) == 1 and (
-            moved > target.third * PAST_LINES or self.by_source(problem, target) is not problem
-        )
+        kept = self._kept_bytes(problem, target, past)
+        large = moved >= kept * PAST and not problem.in_place and not self._waits(problem)
+        further = len(reduced) == 1 and (moved > kept * PAST_LINES or self.by_source(problem, target) is not problem)
         whole = lines and (not once or further)
         near = ["string", "plain"] if self._strings(problem, target) else ["plain"]
         names = [*past, *near] if large and (whole or long or staged) else [*near, *past]
         return tuple({"stores": name} for name in names)
+
+    def _kept_bytes(self, problem: Any, target: Any, past: list[str]) -> float:
+        """Bytes that the caches keep; of one thread less only where no sum is taken in another order past them."""
+        forms = [self.variant(problem, target, {"stores": name}, "rows") for name in ("plain", *past)]
+        alike = len({(each.W, each.U, each.registers, each.together, each.run) for each in forms}) == 1
+        return float(target.kept if alike or graph_of(problem.formula).is_map else target.third)
 
     def _strings(self, problem: Any, target: Any) -> bool:
         """Whether it is a copy of long runs: two arrays of 12.8 MB of 32 took 358 us by vectors, 228 so (Zen 5)."""
