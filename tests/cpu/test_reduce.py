@@ -280,6 +280,14 @@ def test_no_sum_depends_on_the_number_of_threads(shape, layout):
     assert (2, False) in stored and (shape[-1] == 7 or (1, True) in stored), "runs of 196 bytes are never streamed"
 
 
+def test_the_buffer_of_a_row_begins_a_page():
+    """No store of a short row crosses two, whose line would be read again 100 ns later."""
+    x, p = np.zeros((64, 100), np.float32), np.ones(100, np.float32)
+    problem = PROBLEMS["batch_norm"](x, p, p, p, p)
+    variant = solver("rows").variant(problem, named("znver4"), {"stores": "stage"}, "rows")
+    assert "andq\t$-4096, %rsp" in kernel_assembly("znver4", kernel_of, variant.text)
+
+
 @pytest.mark.parametrize(
     ("cpu", "across", "most", "stack"),
     [("znver4", False, 19, 0), ("x86-64-v3", False, 23, 0), ("x86-64-v3", True, 78, 8)],
