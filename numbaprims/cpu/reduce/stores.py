@@ -121,7 +121,6 @@ class Stores:
             # A line is read again from a store across two pages 100 ns later: rows of 400 bytes took 1.8 ms instead of
             # 1.1 in each ninth process, those of 384 whose lines all begin alike 5.8 instead of 0.9 (Zen 4).
             block.align = 4096
-            block.align = 4096
             self.buffer = self.e.b.bitcast(block, element.as_pointer())
 
     def begin_row(self) -> None:
