@@ -35,8 +35,8 @@ class KernelPasses:
         """What is asked for again in every kernel, most of it integer arithmetic."""
         untyped, typed = self.untyped_passes, self.typed_passes
         self.untyped: Replaced = {
-            untyped.InlineInlinables: _inline_helpers(self),
-            untyped.IRProcessing: _canonicalize(self),
+            untyped.InlineInlinables: self._made(untyped.InlineInlinables, _inline_helpers(self), True),
+            untyped.IRProcessing: self._made(untyped.IRProcessing, _canonicalize(self), True),
             untyped.WithLifting: None,
             untyped.InlineClosureLikes: None,
             untyped.GenericRewrites: None,
@@ -45,8 +45,8 @@ class KernelPasses:
         }
         self.all: Replaced = {
             **self.untyped,
-            untyped.ReconstructSSA: _reconstruct_ssa(self),
-            typed.PreLowerStripPhis: _strip_phis(self),
+            untyped.ReconstructSSA: self._made(untyped.ReconstructSSA, _reconstruct_ssa(self), False),
+            typed.PreLowerStripPhis: self._made(typed.PreLowerStripPhis, _strip_phis, False),
             typed.InlineOverloads: None,
             typed.NopythonRewrites: None,
             typed.NoPythonSupportedFeatureValidation: None,
@@ -55,6 +55,13 @@ class KernelPasses:
 
     def __getattr__(self, name: str) -> Any:  # the modules above
         raise AttributeError(name)
+
+    def _made(self, own: Any, run: Callable[[Any, Any], bool], changes_blocks: bool) -> type:
+        """A pass of Numba that runs a function instead."""
+        name = f"kernel_{own._name}"
+        made = type(name, (own,), {"_name": name, "run_pass": run})
+        register = self.compiler_machinery.register_pass(mutates_CFG=changes_blocks, analysis_only=False)
+        return register(made)
 
     def without(self, pipeline: Any, name: str, replaced: Replaced) -> Any:
         """A pipeline with other passes in the place of some, and without some."""
@@ -132,7 +139,8 @@ class _Analysed:
         return found
 
 
-def _inline_helpers(passes: KernelPasses) -> type:
+def _inline_helpers(passes: KernelPasses) -> Callable[[Any, Any], bool]:
+    """Numba's pass with another worker, and without its post-processor."""
     ir, ir_utils, closures = passes.ir, passes.ir_utils, passes.inline_closurecall
     calls = itertools.count()
 
@@ -169,95 +177,72 @@ def _inline_helpers(passes: KernelPasses) -> type:
             # of a helper all calls are inlined already
             return None, None, None, [(after, behind)]
 
-    @passes.compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)
-    class InlineHelpers(passes.untyped_passes.InlineInlinables):  # type: ignore[name-defined]
-        """Numba's pass with another worker, and without its post-processor."""
+    def run(self: Any, state: Any) -> bool:
+        worker = Inliner(state.typingctx, state.targetctx, state.locals, state.pipeline, state.flags)
+        blocks, changed = state.func_ir.blocks, False
+        work = list(blocks.items())
+        while work:
+            _, block = work.pop()
+            for i, instr in enumerate(block.body):
+                call = instr.value if isinstance(instr, ir.Assign) else None
+                if isinstance(call, ir.Expr) and call.op == "call":
+                    if ir_utils.guard(self._do_work, state, work, block, i, call, worker):
+                        changed = True
+                        break  # what is behind the call is a block of its own now
+        if changed:
+            for dead in passes.analysis.compute_cfg_from_blocks(blocks).dead_nodes():
+                del blocks[dead]
+            state.func_ir.blocks = ir_utils.simplify_CFG(passes.transforms.canonicalize_cfg(blocks))
+        return True
 
-        _name = "inline_helpers"
-
-        def run_pass(self, state: Any) -> bool:
-            worker = Inliner(state.typingctx, state.targetctx, state.locals, state.pipeline, state.flags)
-            blocks, changed = state.func_ir.blocks, False
-            work = list(blocks.items())
-            while work:
-                _, block = work.pop()
-                for i, instr in enumerate(block.body):
-                    call = instr.value if isinstance(instr, ir.Assign) else None
-                    if isinstance(call, ir.Expr) and call.op == "call":
-                        if ir_utils.guard(self._do_work, state, work, block, i, call, worker):
-                            changed = True
-                            break  # what is behind the call is a block of its own now
-            if changed:
-                for dead in passes.analysis.compute_cfg_from_blocks(blocks).dead_nodes():
-                    del blocks[dead]
-                state.func_ir.blocks = ir_utils.simplify_CFG(passes.transforms.canonicalize_cfg(blocks))
-            return True
-
-    return InlineHelpers
+    return run
 
 
 # ---------------------------------------------------------------- what counts of other passes
 
 
-def _canonicalize(passes: KernelPasses) -> type:
-    @passes.compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)
-    class Canonicalize(passes.untyped_passes.IRProcessing):  # type: ignore[name-defined]
-        """Numba's pass, which also finds out where every variable lives, for generators and ``del``."""
+def _canonicalize(passes: KernelPasses) -> Callable[[Any, Any], bool]:
+    """Numba's pass, which also finds out where every variable lives, for generators and ``del``."""
 
-        _name = "canonicalize"
+    def run(self: Any, state: Any) -> bool:
+        state.func_ir.blocks = passes.transforms.canonicalize_cfg(state.func_ir.blocks)
+        return True
 
-        def run_pass(self, state: Any) -> bool:
-            state.func_ir.blocks = passes.transforms.canonicalize_cfg(state.func_ir.blocks)
-            return True
-
-    return Canonicalize
+    return run
 
 
-def _reconstruct_ssa(passes: KernelPasses) -> type:
+def _reconstruct_ssa(passes: KernelPasses) -> Callable[[Any, Any], bool]:
+    """Numba's pass, which for each variable goes through the blocks that have it instead of through all."""
     ssa = passes.ssa
 
-    @passes.compiler_machinery.register_pass(mutates_CFG=False, analysis_only=False)
-    class ReconstructSSA(passes.untyped_passes.ReconstructSSA):  # type: ignore[name-defined]
-        """Numba's pass, which for each variable goes through the blocks that have it instead of through all."""
+    def run(self: Any, state: Any) -> bool:
+        blocks = state.func_ir.blocks
+        cfg = passes.analysis.compute_cfg_from_blocks(blocks)
+        frontiers, violators = ssa._iterated_domfronts(cfg), ssa._find_defs_violators(blocks, cfg)
+        scope, listed = ssa._get_scope(blocks), ssa._CacheListVars()
+        places = defaultdict[str, list[int]](list)
+        for label, block in blocks.items():
+            for name in {variable.name for statement in block.body for variable in statement.list_vars()}:
+                places[name].append(label)
+        for name in violators:
 
-        _name = "kernel_ssa"
+            def rewrite(handler: Any, name: str = name, **more: Any) -> None:
+                some = {label: blocks[label] for label in places[name]}
+                blocks.update(ssa._run_block_rewrite(some, {"scope": scope, "varname": name} | more, handler))
 
-        def run_pass(self, state: Any) -> bool:
-            blocks = state.func_ir.blocks
-            cfg = passes.analysis.compute_cfg_from_blocks(blocks)
-            frontiers, violators = ssa._iterated_domfronts(cfg), ssa._find_defs_violators(blocks, cfg)
-            scope, listed = ssa._get_scope(blocks), ssa._CacheListVars()
-            places = defaultdict[str, list[int]](list)
-            for label, block in blocks.items():
-                for name in {variable.name for statement in block.body for variable in statement.list_vars()}:
-                    places[name].append(label)
-            for name in violators:
+            defined, phis = defaultdict[int, list[Any]](list), defaultdict[int, list[Any]](list)
+            rewrite(ssa._FreshVarHandler(), defmap=defined)
+            where = ssa._compute_phi_locations(frontiers, defined)
+            rewrite(ssa._FixSSAVars(listed), defmap=defined, phimap=phis, cfg=cfg, phi_locations=where)
+            for label, found in phis.items():
+                blocks[label].body = found + blocks[label].body
+        state.func_ir._definitions = passes.ir_utils.build_definitions(blocks)
+        return True
 
-                def rewrite(handler: Any, name: str = name, **more: Any) -> None:
-                    some = {label: blocks[label] for label in places[name]}
-                    blocks.update(ssa._run_block_rewrite(some, {"scope": scope, "varname": name} | more, handler))
-
-                defined, phis = defaultdict[int, list[Any]](list), defaultdict[int, list[Any]](list)
-                rewrite(ssa._FreshVarHandler(), defmap=defined)
-                where = ssa._compute_phi_locations(frontiers, defined)
-                rewrite(ssa._FixSSAVars(listed), defmap=defined, phimap=phis, cfg=cfg, phi_locations=where)
-                for label, found in phis.items():
-                    blocks[label].body = found + blocks[label].body
-            state.func_ir._definitions = passes.ir_utils.build_definitions(blocks)
-            return True
-
-    return ReconstructSSA
+    return run
 
 
-def _strip_phis(passes: KernelPasses) -> type:
-    @passes.compiler_machinery.register_pass(mutates_CFG=False, analysis_only=False)
-    class StripPhis(passes.typed_passes.PreLowerStripPhis):  # type: ignore[name-defined]
-        """Numba's pass without its post-processor."""
-
-        _name = "kernel_phis"
-
-        def run_pass(self, state: Any) -> bool:
-            state.func_ir = self._strip_phi_nodes(state.func_ir)
-            return True
-
-    return StripPhis
+def _strip_phis(self: Any, state: Any) -> bool:
+    """Numba's pass without its post-processor."""
+    state.func_ir = self._strip_phi_nodes(state.func_ir)
+    return True

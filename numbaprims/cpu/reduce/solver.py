@@ -291,7 +291,7 @@ class Reduce(Solver):
             past.insert(len(past) if long else 0, "stage")
         # what waits in the row of a result was asked for while there was something to compute
         moved = problem.bytes_moved() * self._spread(problem)
-        kept = self._kept_bytes(problem, target, past)
+        kept = target.third if moved < target.kept * PAST else self._kept_bytes(problem, target, past)
         large = moved >= kept * PAST and not problem.in_place and not self._waits(problem)
         further = len(reduced) == 1 and (moved > kept * PAST_LINES or self.by_source(problem, target) is not problem)
         whole = lines and (not once or further)
