@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from database_user import anew
 from helpers import EMULATED
 
 import numbaprims
+from numbaprims.bench import rates as rates_of
+from numbaprims.bench.roofline import Probe
 from numbaprims.cpu import target
 from numbaprims.cpu.rates import FAMILIES, PROFILES, CpuRates, profile
 from numbaprims.dispatch import registry
@@ -74,13 +77,18 @@ def test_one_thread_counts_on_a_core_s_share_several_on_theirs():
     x = np.empty(1 << 21, np.float32)
     problem = numbaprims.explain("binary", x, x.copy(), "add", out=x.copy()).problem
     solver = next(each for each in registry.solvers("tensor", "cpu") if each.name == "split")
-    for name, wanted in (("znver4", ("stream", "plain")), ("znver3", ("stream", "stream")), ("znver5", ("plain",) * 2)):
+    both = ("stream", "stream")
+    for name, wanted in zip(
+        ("znver3", "znver4", "znver5", "sapphirerapids"),
+        (both, ("stream", "plain"), ("plain", "plain"), both),
+        strict=True,
+    ):
         where = dataclasses.replace(target.current(), name=name, l3=32 << 20, cores_logical=2, measured=None)
         for threads, stores in zip((1, 2), wanted, strict=True):
             with numbaprims.config(threads=threads):
                 assert next(iter(solver.configs(problem, where)))["stores"] == stores, (name, threads)
         one = dataclasses.replace(where, cores_logical=1)
-        assert (one.kept < where.kept) == (name == "znver4")
+        assert (one.kept < where.kept) == (name in ("znver4", "sapphirerapids"))
         with numbaprims.config(threads=1):
             assert where.kept <= where.third == one.third, "nothing else depends on the number of threads"
 
@@ -112,6 +120,30 @@ def test_of_a_third_level_that_others_use_a_core_counts_on_its_share():
         where = dataclasses.replace(alone, measured=each)
         assert where.bandwidth(problem.bytes_moved()) == rate
         assert next(iter(solver.configs(problem, where)))["stores"] == stores
+
+
+def test_the_part_of_a_third_level_that_cores_find_again_is_read_in_eighths(monkeypatch):
+    """And is that of many where they find more together: 64 and 128 of 260 MiB (Emerald Rapids)."""
+    fits, read = [], []
+
+    def measured(calls, schedule):
+        sizes = {name: call() for name, call in calls.items()}
+        read.append(list(sizes))
+        return {name: types.SimpleNamespace(seconds=n / (30e9 if n <= fits[-1] else 16e9)) for name, n in sizes.items()}
+
+    monkeypatch.setattr(rates_of, "measure", measured)
+    probes = types.SimpleNamespace(read=lambda size, in_order: Probe(lambda: size, size, "in order"))
+    cpu = dataclasses.replace(target.current(), l2=2 << 20, l3=260 << 20)
+    for workers, most, part in ((1, 70 << 20, 2 / 8), (2, 132 << 20, 4 / 8), (1, 0, 1.0)):
+        fits.append(most)
+        assert rates_of.third_part(probes, cpu, workers, 1 << 30) == part
+    assert read == 3 * [["memory", *(str(part / 8) for part in range(1, 9))]]
+    small = dataclasses.replace(cpu, l3=16 << 20)
+    fits.append(9 << 20)
+    assert rates_of.third_part(probes, small, 1, 1 << 30) == 4 / 8
+    assert read[-1][1] == "0.25", "the second level holds an eighth"
+    for each in (dataclasses.replace(cpu, l3=0), dataclasses.replace(cpu, l3=2 << 20)):
+        assert rates_of.third_part(probes, each, 1, 1 << 30) is None
 
 
 def test_a_cpu_that_nobody_knows_is_estimated_from_its_isa_and_caches():

@@ -56,8 +56,8 @@ class Roofline:
         call, operations = roofline.fma_peak("f64" if dtype == "f64" else "f32")
         return Probe(call, operations, "independent FMA chains")
 
-    def read(self, size: float) -> Probe:
-        """Sum of an array of `size` bytes, the faster of two ways."""
+    def read(self, size: float, in_order: bool = False) -> Probe:
+        """Sum of an array of `size` bytes, the faster of two ways, or the first."""
         from numbaprims.cpu import roofline
 
         x = self._buffer("_source", int(size) // 4)
@@ -65,7 +65,7 @@ class Roofline:
             "vector sum": roofline.reader(x)[0],
             "vector sum, two pages at a time": roofline.reader(x, pages=True)[0],
         }
-        form = self._best_read.get(int(size))
+        form = "vector sum" if in_order else self._best_read.get(int(size))
         if form is None:
             times = measure(calls, _QUICK)
             form = self._best_read[int(size)] = min(times, key=lambda name: times[name].seconds)
@@ -112,12 +112,12 @@ class Roofline:
     def levels(self) -> list[dict[str, Any]]:
         """Reading from each cache, the nearest first: its name, the bytes that all threads have of it, GB/s.
 
-        Every thread reads half of it; of one that others may share a quarter, but more than the second level holds.
+        Every thread reads half of it; of one that others may share an eighth, but more than the second level holds.
         """
         from numbaprims.cpu import roofline, target, threads
 
         cpu, count = target.current(), threads.count()
-        third = min(cpu.l3 // 2, max(cpu.l3 // 4, 2 * cpu.l2))
+        third = min(cpu.l3 // 2, max(cpu.l3 // 8, 2 * cpu.l2))
         caches = [("L1", cpu.l1d // 2, cpu.l1d * count), ("L2", cpu.l2 // 2, cpu.l2 * count), ("L3", third, cpu.l3)]
         caches = [cache for cache in caches if cache[1]]
         probes = {

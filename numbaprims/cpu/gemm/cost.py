@@ -128,15 +128,6 @@ def aliased(target: Any, step: int, rows: int) -> float:
     return 1.0 if near >= rows else next(part for least, part in ALIASED if far >= least * rows)
 
 
-def waits(target: Any) -> bool:
-    """Whether the third level gives no more than memory: the bound of both is then what a core has under way at a time.
-
-    A direct product hides nothing of such reading (768^3 took 7.8 ms for 6.3 of multiply-adds and 1.6 of reading B),
-    but for few rows, which read rows of B from end to end (an Emerald Rapids, 21 GB/s).
-    """
-    return bool(target.rates.l3 <= 1.5 * target.rates.memory)
-
-
 def a_time(problem: Any, target: Any) -> float:
     """Reading A from beyond the second-level cache, once."""
     size = problem.m * problem.k * DTYPES[problem.a_dtype].itemsize

@@ -411,7 +411,7 @@ class Direct(Solver):
             efficiency *= NARROW  # four to eight sums of one vector do not hide the latency of a multiply-add
         if panels:
             efficiency += 0.04  # a panel of B is read where it was just written
-        waits = cost.waits(target)
+        waits = target.rates.waits
         if waits and not panels:
             efficiency *= ACROSS
         if DTYPES[problem.a_dtype].itemsize == 2 and not config["packed_a"]:

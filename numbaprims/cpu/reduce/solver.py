@@ -218,13 +218,15 @@ class Reduce(Solver):
         inner, operands = problem.reduced[-1], zip(problem.arrays, problem.strides, strict=True)
         size = max(DTYPES[each.dtype].itemsize for each in problem.arrays)
         behind = all(kept[-1:] == (inner,) for each, (kept, _) in operands if each.kind == "row")
-        short = inner * size < (RUN if problem.bytes_moved() > target.third / 2 else PAGE)
+        rates = target.rates
+        far = problem.bytes_moved() > target.third / 2 or rates.waits
+        short = inner * size < (RUN if far else PAGE)
         if self.lanes == "along" and role == "rows" and len(problem.reduced) > 1 and behind and short:
             # 16 x 2048 x 7 x 7 trained in 1.1 to 1.9 ms, 0.65 to 1.3 so, its gradient in 2.5 to 2.8 and 2.1 to 2.3; of
-            # half as many planes, which the third level holds, 250 us and 390 (Zen 3)
-            rates = target.rates
-            far = problem.bytes_moved() > target.third / 2 and leaves_rows(problem)
-            return WRITTEN_TOO if far and rates.ahead and not rates.follows else NEXT_ROW
+            # half as many planes, which the third level holds, 250 us and 390 (Zen 3).  Where that waits, 16 x 992 x
+            # 14 x 14 trained in 1.71 ms, 1.30 so, from memory 3.9 and 2.3, its gradient 5.4 and 3.0 (Emerald Rapids)
+            written = far and leaves_rows(problem) and rates.ahead and not rates.follows
+            return WRITTEN_TOO if written else NEXT_ROW
         # a second pass hides what the third-level cache takes: exponentials of 16 MB 1.05 ms asked, 0.78 not, of 8 MB
         # 0.51 and 0.41, the gradient of softmax of 12288 x 128 202 us and 176, layer norm of 8 x 128256 115 and 97,
         # batch norm of 4 x 256 x 56 x 56 345 and 308; sums, which are one pass, 39 and 43 (Zen 5)
@@ -232,7 +234,7 @@ class Reduce(Solver):
         again = again or takes_exponentials(problem.formula)
         if self.lanes == "along" and again and problem.bytes_moved() <= target.third:
             return 0
-        ahead = int(target.rates.ahead)
+        ahead = rates.ahead
         # further down than rows are long lies what nobody reads: the gradient of softmax of 21 x 262144 took 5.1 ms,
         # 2.9 so, sums of 10 x 50000 38 us and 25 (Zen 5)
         steps = ahead // (size * self.vector(problem, target)[0])

@@ -16,7 +16,7 @@ from numbaprims.cpu.activation.formulas import FORWARD
 from numbaprims.cpu.conv.arguments import itemsize
 from numbaprims.cpu.conv.depthwise.solver import neighbours
 from numbaprims.cpu.conv.depthwise.work import far_time
-from numbaprims.cpu.gemm.cost import ceil_div, round_up, waits
+from numbaprims.cpu.gemm.cost import ceil_div, round_up
 from numbaprims.cpu.jit import RangeKernel, range_kernel
 from numbaprims.cpu.program import Part, Program, Region, array, join
 from numbaprims.cpu.simd import address_of, lanes, load, load_wide_scalar, scalar, store, store_scalar
@@ -168,7 +168,7 @@ class DepthwiseWalk(Solver):
             work = HALVED * work + target.rates.cycles(PLANE * planes)
         pack = target.rates.cycles(p.k * p.taps * (0.3 if p.prepared and stack.pixels else 1.23))
         # of each pixel a vector of channels comes at a time, which prefetchers do not follow
-        times = PIECES if stack.pixels and waits(target) else 1.0
+        times = PIECES if stack.pixels and target.rates.waits else 1.0
         if target.rates.beside and p.bytes_moved() > target.rates.third(target.l3) / 4:
             times = UNASKED[stack.pixels]
         return float(2.5 * target.rates.call + work + pack + times * far_time(p, target))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from numbaprims.cpu.conv.implicit.passes import Pass
-from numbaprims.cpu.gemm.cost import ceil_div, round_up, span, waits
+from numbaprims.cpu.gemm.cost import ceil_div, round_up, span
 from numbaprims.cpu.rates import CpuRates
 
 Four = tuple[int, int, int, int]
@@ -247,7 +247,7 @@ class Costs:
         )
         seconds += packing
         x = walk.groups * walk.depth * walk.n * math.prod(walk.grid) * self.size
-        if blocks.direct == 1 and not blocks.channels_last and x > self.l2 and waits(self):
+        if blocks.direct == 1 and not blocks.channels_last and x > self.l2 and self.rates.waits:
             seconds += FAR * x / self.rates.l3
         if not self.parallel or not balanced:
             return seconds

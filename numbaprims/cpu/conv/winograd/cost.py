@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from numbaprims.cpu.conv.winograd.pieces import Axis
 from numbaprims.cpu.conv.winograd.table import Pose
-from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, span, waits
+from numbaprims.cpu.gemm.cost import ceil_div, peak, round_up, span
 from numbaprims.cpu.simd import lanes
 from numbaprims.dtypes import DTYPES
 
@@ -162,7 +162,7 @@ def estimate(problem: Any, q: Pose, target: Any, axes: tuple[Axis, Axis], blocks
     if not problem.prepared:
         filters = FIRST * rates.call + rates.vectors(q.groups * positions * c * k * FILTER / scale)
         filters += 0.0 if u <= rates.third(target.l3) / 3 else u * WRITTEN / rates.memory
-        if u > target.l2 * 3 // 4 and pieces_of(axes) == 1 and waits(target):
+        if u > target.l2 * 3 // 4 and pieces_of(axes) == 1 and target.rates.waits:
             filters += 2.0 * u / rates.l3  # written and read: 96 planes of 35 x 35 took 970 us by 6 x 6, by 4 x 4 786
         if problem.direction == "data":
             filters *= 1.25  # reversed filters are read in short pieces
