@@ -142,9 +142,10 @@ PROFILES = {
         3.68e9, 207e9, 115e9, 99e9, 40e9, 1.0, call=0.54e-6, wake=2.9e-6, phase=0.26e-6, single=0.5, ahead=0
     ),
     # Xeon of the fifth generation, virtual, 2 cores, 2 MiB and 260 MiB: `numbaprims calibrate`. One core finds 65 to
-    # 80 MiB of the third level again, two 130 to 160: copies of 32 MB ran at 28 GB/s on one, of 48 MB at 14.
+    # 80 MiB of the third level again, two 130 to 160, where nothing else is in it: copies of 32 MB ran at 28 GB/s on
+    # one, of 48 MB at 14. Between other functions two arrays of 33 MB took 4.9 ms, past the caches 2.5.
     "sapphirerapids": CpuRates(
-        2.7e9, 300e9, 130e9, 30e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6, share=0.5, single=0.5
+        2.7e9, 300e9, 130e9, 30e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6, share=0.4, single=0.5
     ),
     # EPYC of the third generation, virtual, 2 cores, 512 KiB and 32 MiB, of which the machine's other users leave half:
     # `numbaprims calibrate`

@@ -11,6 +11,7 @@ from reduce_cases import case, check, launched, solver
 
 import numbaprims
 from numbaprims.cpu import target
+from numbaprims.cpu.rates import PROFILES
 from numbaprims.cpu.reduce.solvers import STREAMS, sweeps
 from numbaprims.cpu.reduce.variant import NEXT_ROW, WRITTEN_TOO
 from numbaprims.formulas.reductions import FINISHED
@@ -109,9 +110,32 @@ def test_lanes_hold_several_elements_of_few_rows(name, dtype):
         np.testing.assert_allclose(found[:, 2], np.exp(x[:, 2]) / np.exp(x[:, 2]).sum(), rtol=1e-6)
 
 
+def test_nothing_is_asked_for_behind_a_row_that_nobody_reads(rng, as_cpu):
+    """Of a part of an array: the same place of the next row comes, from memory; the same bits."""
+    machine = dataclasses.replace(target.current(), l2=1 << 14, l3=1 << 30, measured=PROFILES["haswell"])
+    far = dataclasses.replace(machine, l3=1 << 14)
+
+    def ahead(x, machine):
+        problem = numbaprims.explain("reduce", x, "sum", axis=1).problem
+        return solver("rows").variant(problem, machine, {"stores": "plain"}, "rows").ahead
+
+    x = np.ones((20, 20000), np.float32)
+    for part, near, beyond in (
+        (x[:, :768], 0, NEXT_ROW), (x[:, 768:3000], 0, NEXT_ROW), (x[:, :16000], 4096, 4096), (x, 4096, 4096),
+        (x[:1, :8000], 4096, 4096), (x[:, :8000].copy(), 4096, 4096),
+    ):  # fmt: skip
+        assert (ahead(part, machine), ahead(part, far)) == (near, beyond), part.shape
+    assert ahead(x[:, :768], dataclasses.replace(far, measured=machine.rates._replace(ahead=0))) == 0
+    x = rng.standard_normal((37, 3000)).astype(np.float32)
+    want = numbaprims.reduce(x[:, 5:905], "sum", axis=1), numbaprims.layer_norm(x[3:, :800])
+    as_cpu(far)
+    np.testing.assert_array_equal(numbaprims.reduce(x[:, 5:905], "sum", axis=1), want[0])
+    np.testing.assert_array_equal(numbaprims.layer_norm(x[3:, :800]), want[1])
+
+
 def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
     """The next channel's planes, where these are no line of addresses of their own; the same bits."""
-    machine = dataclasses.replace(target.current(), l2=1 << 14, l3=1 << 30)
+    machine = dataclasses.replace(target.current(), l2=1 << 14, l3=1 << 30, measured=PROFILES["haswell"])
 
     def posed(*shape):
         return PROBLEMS["batch_norm_train"](
@@ -123,6 +147,8 @@ def test_what_is_asked_for_before_it_is_read(rng, as_cpu):
 
     assert ahead(posed(4, 8, 14, 14), machine) == NEXT_ROW
     assert ahead(posed(4, 8, 14, 14), dataclasses.replace(machine, l2=1 << 20)) == 0
+    slow = machine.rates._replace(l3=1.2 * machine.rates.memory)  # a third level from which a core waits as for memory
+    assert ahead(posed(4, 8, 14, 14), dataclasses.replace(machine, measured=slow)) == WRITTEN_TOO
     for other in (posed(1, 64, 14, 14), posed(4, 2, 32, 33)):  # one run, or long ones, which the last cache holds
         assert ahead(other, machine) == 0
     for follows, asked in ((True, NEXT_ROW), (False, WRITTEN_TOO)):  # results too, past the last cache

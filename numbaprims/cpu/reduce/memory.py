@@ -323,7 +323,7 @@ class Memory:
             array = self.arrays[which]
             elements = lanes(array.dtype, max(self.v.ahead, 0))
             if next_row and self.along:
-                far = place.i + self.plan(INNER) * self.v.together
+                far = place.i + self.stride(array, self.v.kept - 1) * self.v.together
             elif next_row:
                 far = place.i * self.inner_stride(array) + self.v.W
             elif self.along:

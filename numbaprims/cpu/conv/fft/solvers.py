@@ -128,7 +128,8 @@ class Fft(Solver):
             fresh = filters * FRESH[filters > 4 * target.l2] / rates.l3
             if filters > max(4 * target.l2, rates.third(target.l3) / 2):
                 fresh = filters * FRESH[2] / rates.memory
-        seconds = max(products, stream) + SHOWN * min(products, stream) + rates.vectors(spectra) + fresh
+        shown = 1.0 if rates.waits else SHOWN
+        seconds = max(products, stream) + shown * min(products, stream) + rates.vectors(spectra) + fresh
         # the other solvers' estimates are as much above their times
         return float(5 * rates.call + 1.15 * seconds)
 
