@@ -1,5 +1,6 @@
 """gemm, linear and plans: every solver that the registry lists, against the definition."""
 
+import dataclasses
 import math
 import pickle
 import re
@@ -9,7 +10,7 @@ from functools import partial
 import helpers
 import numpy as np
 import pytest
-from assembly import kernel_assembly
+from assembly import kernel_assembly, named
 from helpers import (
     FLOATS,
     NUMPY_FLOATS,
@@ -34,6 +35,11 @@ from helpers import (
 from hypothesis import event, given, strategies as st
 
 import numbaprims
+from numbaprims.cpu import target
+from numbaprims.cpu.gemm.solvers import dot_kind
+from numbaprims.cpu.simd.dot import dot_feature
+from numbaprims.dispatch import registry
+from numbaprims.dispatch.explain import problem_of
 from numbaprims.ops import gemm_plan
 from numbaprims.reference import gemm as reference
 
@@ -167,6 +173,24 @@ def test_dot_instructions_are_in_the_inner_loop(cpu, kind, group, opcode):
     text = kernel_assembly(cpu, make_multiply_vnni, kind, MR, 2, W, group, False)
     assert text.count(opcode) >= 4 * 2 * MR, "four steps of all sums"
     assert "vfmadd" not in text
+
+
+@pytest.mark.cpu
+def test_bfloat16_is_widened_where_dot_instructions_are_slower_than_multiply_adds(rng, as_cpu):
+    """An Intel core's take as long as four of those, an AMD one's as one."""
+    pytest.importorskip("ml_dtypes")
+    a, b = (helpers.caller_array(rng.standard_normal((70, 70)), "bf16") for _ in "ab")
+    problem = problem_of("gemm", a, b)
+    blocked = next(each for each in registry.solvers("gemm", "cpu") if each.name == "blocked")
+    able = dot_feature("bf16", 16) != "portable"
+    for cpu, dots in (("znver5", 2.0), ("sapphirerapids", 0.5)):
+        of = named(cpu)
+        assert of.rates.dots == dots
+        assert dot_kind(problem, of) == ("bf16" if able and dots > 1 else None)
+        assert blocked.panels(problem, of)[:2] == ((2, 2) if able and dots > 1 else (4, 1))
+        as_cpu(dataclasses.replace(target.current(), measured=target.current().rates._replace(dots=dots)))
+        with helpers.forced("gemm", "blocked"):
+            assert_close(numbaprims.gemm(a, b), to_float64(a) @ to_float64(b), k=70)
 
 
 @pytest.mark.cpu

@@ -49,6 +49,8 @@ def measure_rates() -> tuple[CpuRates, list[str]]:
         stream = max(LEAST_STREAM, 4 * cpu.l3)
         copies = {name: probe for name, probe in probes.copies(stream).items() if not name.startswith("np.")}
         calls = {"clock": chain, "fma": multiply, "call": roofline.nothing(1)}
+        dots = roofline.dot_peak("bf16") if roofline.has_dot("bf16") else None
+        calls |= {"dots": dots[0]} if dots else {}
         times = measure({**calls, **{name: probe.call for name, probe in copies.items()}}, _SCHEDULE)
         read = [(level["name"].lower(), level["read"] * 1e9) for _ in range(3) for level in probes.levels()]
         levels = {name: max(rate for level, rate in read if level == name) for name, _ in read}
@@ -65,6 +67,8 @@ def measure_rates() -> tuple[CpuRates, list[str]]:
     workers = threads.count()
     # of a cache of which one core finds a part, several may find one each
     together = third_part(probes, cpu, workers, stream) if workers > 1 else None
+    if dots:
+        found["dots"] = dots[1] / times["dots"].best / (operations / times["fma"].best)
     if alone is not None:
         share = max(alone, together or 0.0)
         found |= {"share": share, "single": alone / share}

@@ -50,7 +50,7 @@ class Roofline:
         from numbaprims.cpu import roofline
 
         kind = {"bf16": "bf16", "int8": "u8s8"}.get(dtype)
-        if kind is not None and roofline.has_dot(kind):
+        if kind is not None and roofline.best_is_dot(kind):
             call, operations = roofline.dot_peak(kind)
             return Probe(call, operations, f"independent {kind} dot chains")
         call, operations = roofline.fma_peak("f64" if dtype == "f64" else "f32")

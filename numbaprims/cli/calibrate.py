@@ -9,6 +9,7 @@ UNITS = {
     "clock": (1e-9, "GHz"), "fma": (1.0, "vectors a cycle"), "l1": (1e-9, "GB/s"), "l2": (1e-9, "GB/s"),
     "l3": (1e-9, "GB/s"), "memory": (1e-9, "GB/s"), "call": (1e6, "us"), "wake": (1e6, "us"), "phase": (1e6, "us"),
     "share": (100.0, "% of the third-level cache"), "single": (100.0, "% of that on one thread"),
+    "dots": (1.0, "times float32's operations by dot products of bfloat16"),
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ WORKERS = 8
 
 
 #: What files that earlier versions kept leave out.
-UNSAID = ("share", "single", "strings", "follows", "beside")
+UNSAID = ("share", "single", "dots", "strings", "follows", "beside")
 
 
 class CpuRates(NamedTuple):
@@ -50,6 +50,8 @@ class CpuRates(NamedTuple):
     """The part of the third-level cache in which a core finds again what it has read: others use it too."""
     single: float = 1.0
     """The part of that share which one core alone has, where several have one each."""
+    dots: float = 2.0
+    """Times the operations of multiply-adds of float32 that dot products of bfloat16 do, where there are any."""
     ahead: int = 4096
     """Bytes ahead of a reading from memory that are asked for; 0 where the core does better by itself."""
     strings: int = 0
@@ -145,7 +147,7 @@ PROFILES = {
     # 80 MiB of the third level again, two 130 to 160, where nothing else is in it: copies of 32 MB ran at 28 GB/s on
     # one, of 48 MB at 14. Between other functions two arrays of 33 MB took 4.9 ms, past the caches 2.5.
     "sapphirerapids": CpuRates(
-        2.7e9, 300e9, 130e9, 30e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6, share=0.4, single=0.5
+        2.7e9, 300e9, 130e9, 30e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6, share=0.4, single=0.5, dots=0.5
     ),
     # EPYC of the third generation, virtual, 2 cores, 512 KiB and 32 MiB, of which the machine's other users leave half:
     # `numbaprims calibrate`
@@ -157,7 +159,7 @@ PROFILES = {
     "skylake-avx512": CpuRates(2.7e9, 359e9, 140e9, 40e9, 14e9),
     "icelake-server": CpuRates(2.9e9, 385e9, 140e9, 40e9, 15e9),
     # peak and tile loads of one that LLVM took for a rocketlake: 209 GFLOP/s; 1 KiB in 2.5 ns and 6.2 ns
-    "graniterapids": CpuRates(3.2e9, 400e9, 165e9, 35e9, 17e9),
+    "graniterapids": CpuRates(3.2e9, 400e9, 165e9, 35e9, 17e9, dots=0.5),
     # Published: clock; four units of 16 bytes and three loads a cycle (Arm's Software Optimization Guides of Neoverse
     # V1 and V2, N1's has two of each), of which nine tenths. Graviton 3, 4 and 2.
     "neoverse-v1": CpuRates(2.6e9, 110e9, 75e9, 35e9, 22e9, fma=4.0),

@@ -368,6 +368,11 @@ def has_dot(kind: str) -> bool:
     return dot_feature(kind, target.current().vector_bytes // 4) != "portable"
 
 
+def best_is_dot(kind: str) -> bool:
+    """Whether that instruction does more than multiply-adds of float32."""
+    return has_dot(kind) and (kind != "bf16" or target.current().rates.dots > 1)
+
+
 def dot_peak(kind: str) -> tuple[Call, float]:
     """(a call, its operations): nothing but dot-product instructions, two operations a product."""
     kernel = _dot_chains(kind)

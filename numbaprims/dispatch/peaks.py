@@ -36,7 +36,7 @@ def _operations(dtype: str) -> float:
     """Operations a second of this CPU on the threads of now."""
     roofline = _roofline()
     kind = {"bf16": "bf16", "i8": "u8s8", "u8": "u8s8"}.get(dtype)
-    if kind is not None and roofline.has_dot(kind):
+    if kind is not None and roofline.best_is_dot(kind):
         call, amount = roofline.dot_peak(kind)
     else:
         call, amount = roofline.fma_peak("f64" if dtype == "f64" else "f32")

@@ -19,6 +19,7 @@ from numbaprims.cpu.reduce.variant import (
     WRITTEN_TOO,
     Cut,
     Variant,
+    apart,
     branches,
     folds,
     has_exponentials,
@@ -49,7 +50,8 @@ CHUNK = 4096
 #: stores took 164 us, those past it 238; of 26 MB 550 and, from process to process, 460 or 1,290 (Zen 4).
 PAST = 1.0
 #: The same of rows of whole lines that are read once.  Channels last, 16 x 64 x 112 x 112: 3.3 ms by plain stores, 2.3
-#: past the caches; of 38 MB of 32, two threads, 570 us by plain stores, 725 past them (Zen 4).
+#: past the caches; of 38 MB of 32, two threads, 570 us by plain stores, 725 past them (Zen 4).  Where the third level
+#: waits, copies past it are the faster ones even in it (36 GB/s, 28 by plain stores, Emerald Rapids).
 PAST_LINES = 1.25
 #: Runs are walked in the order of the source from so much of the third-level cache on: of 20 MB of 32, 160 x 1000 x 16
 #: turned, they take 425 us and in the order of the result 1,237 on one thread, 206 and 179 on two; of 26 MB, 200 x 1024
@@ -89,13 +91,6 @@ def no_map(problem: Any) -> str | None:
 def leaves_rows(problem: Any) -> bool:
     """Whether a result has elements, not one number of each row."""
     return any(each.kind == "row" for each in problem.arrays[: len(problem.results)])
-
-
-def apart(problem: Any) -> bool:
-    """Whether rows that are read do not lie one behind the other."""
-    operands = zip(problem.arrays, problem.strides, strict=True)
-    read = list(operands)[len(problem.results) :]
-    return problem.rows > 1 and any(each.kind == "row" and kept[-1] != problem.n for each, (kept, _) in read)
 
 
 class Reduce(Solver):
@@ -309,7 +304,8 @@ class Reduce(Solver):
         moved = problem.bytes_moved() * self._spread(problem)
         kept = target.third if moved < target.kept * PAST else self._kept_bytes(problem, target, past)
         large = moved >= kept * PAST and not problem.in_place and not self._waits(problem)
-        further = len(reduced) == 1 and (moved > kept * PAST_LINES or self.by_source(problem, target) is not problem)
+        beyond = kept * (1.0 if target.rates.waits else PAST_LINES)
+        further = len(reduced) == 1 and (moved > beyond or self.by_source(problem, target) is not problem)
         whole = lines and (not once or further)
         near = ["string", "plain"] if self._strings(problem, target) else ["plain"]
         names = [*past, *near] if large and (whole or long or staged) else [*near, *past]

@@ -209,6 +209,13 @@ def stored_as(array: Any) -> str:
     return str("u8" if array.dtype == "bool" else array.dtype) + (FLAT if array.kind == "flat" else "")
 
 
+def apart(problem: Any) -> bool:
+    """Whether rows that are read do not lie one behind the other."""
+    operands = zip(problem.arrays, problem.strides, strict=True)
+    read = list(operands)[len(problem.results) :]
+    return problem.rows > 1 and any(each.kind == "row" and kept[-1] != problem.n for each, (kept, _) in read)
+
+
 def shares(problem: Any) -> bool:
     """Whether rows side by side have dear values in common.
 
