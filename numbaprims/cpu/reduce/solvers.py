@@ -68,6 +68,9 @@ PAGE, APART, ASIDE, WIDE = 4096, 0.8, 1.5, 0.3
 #: Pieces of lines about a page apart, each in a page of its own, from which on a core that follows them no longer finds
 #: these pages again: gradients of softmax of 4096 x 1000 took 2.0 ms so, 1.5 swept, of 1536 x 3136 1.36, 1.96 (Zen 5).
 PAGES = 6000
+#: The same where the third level waits: log-softmax of 21 x 262144 took 3.6 ms so, 11.3 swept, of 300 x 3000 0.63 and
+#: 0.85, its gradient 1.2 and 0.66 (Emerald Rapids).
+PAGES_WAITING = 700
 #: Times as many of neighbouring rows as usual in a vector, of formulas that leave registers.
 CHEAP = 4
 #: Rows that give every worker its part.
@@ -203,7 +206,9 @@ class Across(Reduce):
         moved, size = problem.bytes_moved(), DTYPES[problem.dtype].itemsize
         steps = [abs(reduced[-1]) * size for _, reduced in problem.strides if reduced]
         swept, wider = bool(sweeps(problem, target, self.vector(problem, target)[0])), self.wider(problem, target)
-        apart = APART if moved > target.third / 4 and max(steps) >= PAGE else 0.0
+        waits, pages = target.rates.waits, problem.n * sum(each.kind == "row" for each in problem.arrays)
+        far = moved > target.l2 and pages > PAGES_WAITING if waits else moved > target.third / 4
+        apart = APART if far and max(steps) >= PAGE else 0.0
         if swept:
             apart = ASIDE
         if target.rates.follows and leaves_rows(problem):
@@ -211,7 +216,7 @@ class Across(Reduce):
         sums = not leaves_rows(problem) or (
             problem.formula.partition(ENDING)[0] in FINISHED and target.l2 < moved <= target.third
         )
-        if apart and wider > 1 and (sums or wider == CHEAP):
+        if apart and not waits and wider > 1 and (sums or wider == CHEAP):
             apart = 0.0 if sums and not (swept and moved > target.third) else WIDE
         apart *= moved / target.bandwidth(moved)
         return super().seconds(problem, target) + apart
