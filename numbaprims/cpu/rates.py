@@ -147,7 +147,7 @@ PROFILES = {
     # 80 MiB of the third level again, two 130 to 160, where nothing else is in it: copies of 32 MB ran at 28 GB/s on
     # one, of 48 MB at 14. Between other functions two arrays of 33 MB took 4.9 ms, past the caches 2.5.
     "sapphirerapids": CpuRates(
-        2.7e9, 300e9, 130e9, 30e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6, share=0.4, single=0.5, dots=0.5
+        2.7e9, 300e9, 130e9, 30e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6, share=0.35, single=0.55, dots=0.5
     ),
     # EPYC of the third generation, virtual, 2 cores, 512 KiB and 32 MiB, of which the machine's other users leave half:
     # `numbaprims calibrate`

@@ -123,6 +123,17 @@ def test_few_pages_are_walked_down_where_the_third_level_waits(name, shape, bett
     assert min(seconds, key=seconds.__getitem__) == better, seconds
 
 
+def test_short_rows_that_wait_leave_past_the_caches_where_the_third_level_waits():
+    """They wait in scratch memory then, not in the result; long ones, and those that the caches keep, in the result."""
+    intel = dataclasses.replace(named("sapphirerapids"), l1d=48 << 10, l2=2 << 20, l3=260 << 20)
+    for machine, rows, columns, stores in (
+        (intel, 36864, 384, "stream"), (intel, 4096, 4096, "plain"), (intel, 4096, 384, "plain"),
+        (dataclasses.replace(named("znver5"), l1d=48 << 10, l2=1 << 20, l3=32 << 20), 36864, 384, "plain"),
+    ):  # fmt: skip
+        problem = numbaprims.explain("softmax", np.empty((rows, columns), np.float32)).problem
+        assert next(iter(solver("rows").configs(problem, machine)))["stores"] == stores
+
+
 def test_nothing_is_asked_for_behind_a_row_that_nobody_reads(rng, as_cpu):
     """Of a part of an array: the same place of the next row comes, from memory; the same bits."""
     machine = dataclasses.replace(target.current(), l2=1 << 14, l3=1 << 30, measured=PROFILES["haswell"])
