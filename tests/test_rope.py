@@ -1,11 +1,15 @@
 """Rotary position embedding beside what the contract suite holds: its tables, positions, bits, `@njit`."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from helpers import printed_with_threads
 from test_jitted import check, compiled
 
 import numbaprims
+from numbaprims import libraries
+from numbaprims.cpu import target
 
 
 def rotated(x, angles, interleaved):
@@ -34,6 +38,25 @@ def test_pairs_are_turned_by_their_angles(rng, width, interleaved):
     np.testing.assert_allclose(y, rotated(x, angles[places][:, None], interleaved), atol=1e-13)
     back = numbaprims.rope_backward(y, cos, sin, positions=places, interleaved=interleaved)
     np.testing.assert_allclose(back, x, atol=1e-13)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("width", [64, 128, 136])
+def test_results_that_leave_past_the_caches_are_the_same(rng, as_cpu, width, interleaved):
+    """Rows that begin with a line, others, in place, and with a part that is not turned."""
+    x = rng.standard_normal((3, 9, width)).astype(np.float32)
+    cos, sin = numbaprims.rope_frequencies(9, 64)
+    turned = {"interleaved": interleaved, "rotary_dims": 64}
+    want = numbaprims.rope(x, cos, sin, **turned)
+    as_cpu(dataclasses.replace(target.current(), l3=1 << 12))
+    room = libraries.aligned_empty((x.size + 1,), np.float32)
+    for first in (0, 1):
+        out = room[first : first + x.size].reshape(x.shape)
+        numbaprims.rope(x, cos, sin, out=out, **turned)
+        np.testing.assert_array_equal(out, want)
+        out[:] = x
+        numbaprims.rope(out, cos, sin, out=out, **turned)
+        np.testing.assert_array_equal(out, want)
 
 
 def test_scores_depend_on_the_distance_only(rng):
