@@ -10,6 +10,7 @@ from test_jitted import check, compiled
 import numbaprims
 from numbaprims import libraries
 from numbaprims.cpu import target
+from numbaprims.cpu.rates import PROFILES
 
 
 def rotated(x, angles, interleaved):
@@ -48,7 +49,7 @@ def test_results_that_leave_past_the_caches_are_the_same(rng, as_cpu, width, int
     cos, sin = numbaprims.rope_frequencies(9, 64)
     turned = {"interleaved": interleaved, "rotary_dims": 64}
     want = numbaprims.rope(x, cos, sin, **turned)
-    as_cpu(dataclasses.replace(target.current(), l3=1 << 12))
+    as_cpu(dataclasses.replace(target.current(), l3=1 << 12, measured=PROFILES["sapphirerapids"]))
     room = libraries.aligned_empty((x.size + 1,), np.float32)
     for first in (0, 1):
         out = room[first : first + x.size].reshape(x.shape)

@@ -73,7 +73,7 @@ NARROW = 256
 #: Bytes of a run from which on a core follows it by itself, in the caches and from memory.
 PAGE, RUN = 4096, 65536
 #: Times what is asked for ahead that a row is long which does not end where the next one begins.
-APART = 8
+LONG = 8
 
 
 def order_of(steps: Sequence[int]) -> tuple[int, ...]:
@@ -242,7 +242,7 @@ class Reduce(Solver):
         # what lies behind a row of a part of an array nobody reads: sums of 3906 rows of 768 of 1536 took 730 us, 484
         # unasked, of ten times as many 13.1 ms, 8.9 and 7.8 by the next row, of 6144 of 12288 8.8, 7.9 and 7.2 (Emerald
         # Rapids)
-        if self.lanes == "along" and role == "rows" and inner * size < APART * ahead and apart(problem):
+        if self.lanes == "along" and role == "rows" and inner * size < LONG * ahead and apart(problem):
             return NEXT_ROW if problem.bytes_moved() > target.third / 2 else 0
         # further down than rows are long lies what nobody reads: the gradient of softmax of 21 x 262144 took 5.1 ms,
         # 2.9 so, sums of 10 x 50000 38 us and 25 (Zen 5)
