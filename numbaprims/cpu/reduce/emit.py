@@ -24,7 +24,7 @@ from numbaprims.cpu.simd.emit import (
     splat_value,
     store_value,
 )
-from numbaprims.cpu.simd.lanes import reduce_value, shuffle_value
+from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.loops import once, repeat
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.types import ELEMENTS, llvm_element
@@ -190,23 +190,6 @@ class Emitter(Memory):
         """The array of an input that is no number; numbers come last."""
         return self.outs + int(node.args[0])
 
-    def anchor(self, node: Node, p: int, region: Region) -> Value:
-        """A number near the mean of a region: that of its first vectors, or its first element."""
-        b, W = self.b, self.v.W
-        self.enter_segment(region.segment)
-        if not self.along:
-            found = self.value(node.args[0], p, Place(region.inner, None, {}))
-        else:
-            total, taken = self.fixed(0.0, self.vector), at_most(region.count, self.v.U * W)
-            for u in range(self.v.U):
-                mask = first_lanes_value(b, taken - u * W, W)
-                value = self.value(node.args[0], p, Place(region.inner + u * W, mask, {}))
-                total = total + value.new(b.select(mask, value.value, value.like(0.0).value))
-            first = self.splat(reduce_value(b, total.value, b.fadd), self.row_vector)
-            found = first / self.count(taken)
-        finite = TABLE["less"](TABLE["magnitude"](found), float("inf"))
-        return TABLE["select"](finite, found, 0.0)
-
     # ---------------------------------------------------------------- passes
 
     def run_pass(self, p: int) -> None:
@@ -335,7 +318,7 @@ class Emitter(Memory):
     def anchors(self, p: int, region: Region) -> list[Value | None]:
         """Of each reduction of pass p that takes one."""
         reductions = self.graph.passes[p].reductions
-        return [self.anchor(node, p, region) if node.op == "moments" else None for node in reductions]
+        return [self.sums.anchor(node, p, region) if node.op == "moments" else None for node in reductions]
 
     def walk(self, p: int, region: Region, count: Value, anchors: Sequence[Value | None] | None = None) -> Walk:
         """What pass p does with the places of a region."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from numbaprims.cpu.pointwise import bytes
 from numbaprims.cpu.reduce.first import First, FirstAlong, tree
+from numbaprims.cpu.reduce.memory import Place
 from numbaprims.cpu.simd.convert import nearest_ints_value
+from numbaprims.cpu.simd.emit import first_lanes_value
 from numbaprims.cpu.simd.lanes import reduce_value
 from numbaprims.cpu.simd.math import exponential, functions
 from numbaprims.cpu.simd.math.emit import Value
@@ -21,8 +23,10 @@ from numbaprims.formulas.value import SHIFTER, at_least, at_most, bits, float_bi
 
 if TYPE_CHECKING:
     from numbaprims.cpu.reduce.emit import Emitter
-    from numbaprims.cpu.reduce.memory import Place, Region
+    from numbaprims.cpu.reduce.memory import Region
 
+_FIRST = 8
+"""Elements that an anchor is the mean of, where lanes are rows."""
 LOWEST = {"f32": -3.4028234663852886e38, "f64": -1.7976931348623157e308}
 
 
@@ -95,6 +99,30 @@ class Sums:
     def __init__(self, emitter: Emitter) -> None:
         self.e = emitter
         self.first: dict[Node, First] = {}
+
+    def anchor(self, node: Node, p: int, region: Region) -> Value:
+        """A number near the mean of a region: that of its first vectors, or of its first eight elements.
+
+        Of one element alone, eight standard deviations off, the variance of 128 lost 4e-5 in float32, NumPy's 7e-7.
+        """
+        e, x = self.e, node.args[0]
+        b, W = e.b, e.v.W
+        e.enter_segment(region.segment)
+        total = e.fixed(0.0, e.vector)
+        if not e.along:
+            last = region.inner + region.count - 1
+            for k in range(_FIRST):
+                total = total + e.value(x, p, Place(at_most(region.inner + k, last), None, {}))
+            found = total * (1.0 / _FIRST)
+        else:
+            taken = at_most(region.count, e.v.U * W)
+            for u in range(e.v.U):
+                mask = first_lanes_value(b, taken - u * W, W)
+                value = e.value(x, p, Place(region.inner + u * W, mask, {}))
+                total = total + value.new(b.select(mask, value.value, value.like(0.0).value))
+            found = e.splat(reduce_value(b, total.value, b.fadd), e.row_vector) / e.count(taken)
+        finite = TABLE["less"](TABLE["magnitude"](found), float("inf"))
+        return TABLE["select"](finite, found, 0.0)
 
     def empty(self, reductions: Sequence[Node], p: int, region: Region) -> list[list[Value]]:
         """Accumulators before the first element: of moments the sums of d and d * d, of exp_sum one top for all."""
