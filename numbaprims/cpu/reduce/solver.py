@@ -62,8 +62,8 @@ SCATTERED = 0.7
 LOOKUP, TABLE = f"{MAP}lookup:", "a table is looked up"
 #: Cycles that one operation of a formula takes, for a vector.
 CYCLES = 0.5
-#: What exponentials cost without AVX-512, whose registers hold a table of powers of 2.
-NO_TABLE = {"exp": 21, "exp_of_negative": 15}
+#: What exponentials cost by registers that hold eight powers of 2, or none; AVX-512's hold sixteen.
+EXPONENTIALS = {32: {"exp": 21, "exp_of_negative": 12}, 16: {"exp": 21, "exp_of_negative": 15}}
 
 
 #: Pieces of lines, one below the other, that a core follows by itself once it has met so many.
@@ -353,11 +353,11 @@ class Reduce(Solver):
             total += own * sum(node.op == "input" and not node.uniform for node in graph.reads(p, kept))
         return float(problem.n * total)
 
-    def operations(self, problem: Any, U: int, table: bool) -> list[float]:
-        """Of each pass for an element, with what passes compute again; `table`: whether exponentials have one."""
+    def operations(self, problem: Any, U: int, target: Any) -> list[float]:
+        """Of each pass for an element, with what passes compute again."""
         graph, kept = graph_of(problem.formula, self.online), self._kept(problem)
-        costs = COSTS if table else COSTS | NO_TABLE
-        own = {"exp_sum": costs["exp"] * (1 + 1 / U) + 3, "first": 3 if self.lanes == "along" else 5}
+        costs = COSTS | EXPONENTIALS.get(target.vector_bytes, {})
+        own = {"exp_sum": costs["exp_of_negative"] * (1 + 1 / U) + 3, "first": 3 if self.lanes == "along" else 5}
         return [
             sum(
                 costs.get(node.op, 0) / (SIDE_BY_SIDE if node in graph.common else 1)
@@ -376,7 +376,7 @@ class Reduce(Solver):
         width = lanes(compute_of(problem), target.vector_bytes)
         _, U = self.vector(problem, target)
         vectors = problem.rows * problem.n / min(width, self.most_lanes(problem))
-        passes = self.operations(problem, U, target.vector_bytes == 64)
+        passes = self.operations(problem, U, target)
         *before, last = (vectors * CYCLES * each / rates.clock for each in passes)
         if before and moved > target.third:
             memory += self._leaving(problem, target, last)

@@ -1,4 +1,4 @@
-"""A table of 16 float32 numbers in one AVX-512 register, which a permutation looks up for every lane."""
+"""A table of 16 float32 numbers in one AVX-512 register, 8 in one of AVX2, which a permutation looks up for lanes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from numbaprims.cpu.simd.lanes import shuffle_value
 from numbaprims.cpu.simd.math.emit import Value, _scale_avx512
 
 SIZE = 16
+SHORT = 8
+"""Of AVX2."""
+_PERMUTATIONS = {SIZE: "llvm.x86.avx512.permvar.sf.512", SHORT: "llvm.x86.avx2.permps"}
 
 
 def has_lookup(x: Value) -> bool:
@@ -20,16 +23,23 @@ def has_lookup(x: Value) -> bool:
     return x.width == 32 and x.value.type.count % SIZE == 0 and "avx512f" in target.current().features
 
 
+def has_short_lookup(x: Value) -> bool:
+    """Whether `lookup` takes tables of 8 for vectors such as x: whole AVX2 registers of float32, with fused operations
+    for what the longer steps of such a table leave."""
+    features = target.current().features
+    whole = x.width == 32 and x.value.type.count % SHORT == 0
+    return whole and x.fused and "avx2" in features and "avx512f" not in features
+
+
 def lookup(table: Sequence[float], index: Value) -> Value:
-    """table[index mod 16] of every lane; see `has_lookup`."""
-    assert len(table) == SIZE
-    builder = index.builder
-    numbers = ir.Constant(ir.VectorType(ir.FloatType(), SIZE), list(table))
-    indices = ir.VectorType(ir.IntType(32), SIZE)
-    permute = declare(builder, "llvm.x86.avx512.permvar.sf.512", numbers.type, [numbers.type, indices])
+    """table[index mod its length] of every lane; see `has_lookup`, `has_short_lookup`."""
+    builder, size = index.builder, len(table)
+    numbers = ir.Constant(ir.VectorType(ir.FloatType(), size), list(table))
+    indices = ir.VectorType(ir.IntType(32), size)
+    permute = declare(builder, _PERMUTATIONS[size], numbers.type, [numbers.type, indices])
     parts = []
-    for start in range(0, index.value.type.count, SIZE):
-        part = shuffle_value(builder, index.value, index.value, list(range(start, start + SIZE)))
+    for start in range(0, index.value.type.count, size):
+        part = shuffle_value(builder, index.value, index.value, list(range(start, start + size)))
         parts.append(builder.call(permute, [numbers, part]))
     return Value(builder, _together(builder, parts))
 
