@@ -11,6 +11,7 @@ from reduce_cases import FLOATING, able, case, check, kernel_of, launched, solve
 
 import numbaprims
 from numbaprims.cpu import target
+from numbaprims.cpu.launch import make_launcher
 from numbaprims.cpu.rates import CpuRates
 from numbaprims.formulas.reductions import FORMULAS, graph_of
 from numbaprims.ops.batch_norm import PROBLEMS
@@ -316,6 +317,24 @@ def test_channels_of_short_runs_have_the_same_bits_wherever_they_stand(rng, run)
         np.testing.assert_array_equal(found[k], np.roll(want[k], 1, axis))
     problem = PROBLEMS["batch_norm_train"](x, one, one, None, None)
     assert solver("rows").variant(problem, target.current(), {"stores": "plain"}, "rows").together == 4
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "norm2"])
+def test_long_rows_side_by_side_have_the_bits_of_rows_alone(op, rng):
+    """Four from memory on a core that reads them faster so, and those that are left."""
+    x = rng.standard_normal((11, 2500)).astype(np.float32)
+    problem, here = REDUCE["reduce"](x, op, 1), target.current()
+    rates = here.rates._replace(beside=True, share=1.0)
+    machines = [dataclasses.replace(here, l2=1 << 10, l3=l3, measured=rates) for l3 in (64 << 20, 16 << 10)]
+    variants = [solver("rows").variant(problem, each, {"stores": "plain"}, "rows") for each in machines]
+    assert [each.together for each in variants] == [1, 4] and not variants[1].ahead
+    found = []
+    for machine in machines:
+        found.append(np.empty(11, np.float32))
+        make_launcher(solver("rows").program(problem, machine, {"stores": "plain"}))(found[-1], x, *[None] * 5)
+    np.testing.assert_array_equal(*found)
+    for other in (REDUCE["reduce"](x, "var", 1), REDUCE["reduce"](x[:, :1000].copy(), op, 1)):
+        assert solver("rows").variant(other, machines[1], {"stores": "plain"}, "rows").together == 1
 
 
 def test_exponentials_are_taken_twice_where_results_leave_past_the_caches():

@@ -15,6 +15,7 @@ from numbaprims.cpu.reduce.variant import (
     ARGS,
     MOST_ARRAYS,
     NEXT_ROW,
+    PAGE,
     STAGED,
     WRITTEN_TOO,
     Cut,
@@ -24,7 +25,9 @@ from numbaprims.cpu.reduce.variant import (
     folds,
     has_exponentials,
     kept_of,
+    leaves_rows,
     plan_of,
+    reads_beside,
     regions_of,
     row_steps,
     shares,
@@ -71,7 +74,7 @@ FOLLOWED = 64
 #: Bytes of a row of a result from which on a wider array is taken to be written whole.
 NARROW = 256
 #: Bytes of a run from which on a core follows it by itself, in the caches and from memory.
-PAGE, RUN = 4096, 65536
+RUN = 65536
 #: Times what is asked for ahead that a row is long which does not end where the next one begins.
 LONG = 8
 
@@ -86,11 +89,6 @@ def no_map(problem: Any) -> str | None:
     if problem.formula.startswith(LOOKUP):
         return TABLE
     return None if graph_of(problem.formula).is_map else "the formula has sums, or counts elements"
-
-
-def leaves_rows(problem: Any) -> bool:
-    """Whether a result has elements, not one number of each row."""
-    return any(each.kind == "row" for each in problem.arrays[: len(problem.results)])
 
 
 class Reduce(Solver):
@@ -178,7 +176,8 @@ class Reduce(Solver):
         # rows that are streamed side by side begin alike
         alike = config["stores"] == "plain" or (config["stores"] == "stream" and self._lines(problem))
         together = self.together(problem, target, registers) if role == "rows" and alike else 1
-        U = min(U, registers) if registers else max(1, U // together)
+        if not reads_beside(problem, target):  # where memory is waited for, sums have the bits of a row alone
+            U = min(U, registers) if registers else max(1, U // together)
         together = COLUMNS_TOGETHER if graph_of(problem.formula).columns else together
         short = -(-problem.reduced[-1] // W)
         run = short if plain and short <= most and not registers else 0
@@ -209,7 +208,7 @@ class Reduce(Solver):
         Maps of one array that take more than half of the third-level cache came 1.05 to 1.15 times as fast unasked on a
         quiet Zen 5, and 0.8 to 0.95 times beside other users of its memory: they are asked for.
         """
-        if problem.bytes_moved() <= target.l2:
+        if problem.bytes_moved() <= target.l2 or (self.lanes == "along" and reads_beside(problem, target)):
             return 0
         if self.lanes == "across" and role in ("rows", "part"):
             if target.rates.follows and leaves_rows(problem):

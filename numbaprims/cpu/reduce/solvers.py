@@ -16,7 +16,7 @@ from numbaprims.cpu.reduce.bands import Bands, apart_of, turned_along
 from numbaprims.cpu.reduce.kernels import phase_variants
 from numbaprims.cpu.reduce.lookup import make_lookup
 from numbaprims.cpu.reduce.maps import compute_of, form_of, make_map
-from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, LOOKUP, SIDE_BY_SIDE, TABLE, Reduce, leaves_rows, no_map
+from numbaprims.cpu.reduce.solver import CHUNK, CYCLES, LOOKUP, SIDE_BY_SIDE, TABLE, Reduce, no_map
 from numbaprims.cpu.reduce.turn import (
     LINE,
     STAYING,
@@ -34,8 +34,12 @@ from numbaprims.cpu.reduce.variant import (
     BEHIND,
     DEAR,
     NEXT_ROWS,
+    PAGE,
     Cut,
     has_exponentials,
+    leaves_rows,
+    parts_of,
+    reads_beside,
     regions_of,
     shares,
     takes_exponentials,
@@ -43,7 +47,7 @@ from numbaprims.cpu.reduce.variant import (
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Regions
 from numbaprims.dtypes import DTYPES
-from numbaprims.formulas.graph import COSTS, PARTS, Node
+from numbaprims.formulas.graph import COSTS, Node
 from numbaprims.formulas.maps import MAP
 from numbaprims.formulas.reductions import FINISHED, graph_of
 from numbaprims.formulas.stacks import ENDING
@@ -64,7 +68,7 @@ STREAMS = 8
 SWEEP, PARTS_LEAST = 256, 16
 #: What lies in a page each costs so much of its bytes once more, where a block of columns is walked down, where it
 #: could be swept, and where four times as many columns come at once.
-PAGE, APART, ASIDE, WIDE = 4096, 0.8, 1.5, 0.3
+APART, ASIDE, WIDE = 0.8, 1.5, 0.3
 #: Pieces of lines about a page apart, each in a page of its own, from which on a core that follows them no longer finds
 #: these pages again: gradients of softmax of 4096 x 1000 took 2.0 ms so, 1.5 swept, of 1536 x 3136 1.36, 1.96 (Zen 5).
 PAGES = 6000
@@ -75,11 +79,6 @@ PAGES_WAITING = 700
 CHEAP = 4
 #: Rows that give every worker its part.
 ROWS_ENOUGH = 64
-
-
-def parts_of(problem: Any) -> list[int]:
-    """Of each reduction, by exponentials in one pass."""
-    return [PARTS[node.op] for node in graph_of(problem.formula, True).reductions]
 
 
 def wide_sums(problem: Any) -> int:
@@ -142,7 +141,7 @@ class Rows(Reduce):
         if several and run <= RUN_TOGETHER and len(self._kept(problem)) <= self._waits(problem):
             return int(min(problem.rows, ROWS_TOGETHER))
         if not graph_of(problem.formula).is_map:
-            return 1
+            return int(min(problem.rows, ROWS_TOGETHER)) if reads_beside(problem, target) else 1
         # rows that all share, which the first-level cache does not hold beside the others, are read once for four:
         # batch norm of 1600 x 2048 took 950 us, 700 so, of 192 x 2048 65 and 45, of 16384 x 2048 9.1 ms and 8.2; of
         # 3200 x 1024 470 us, 650 so (Zen 4)
