@@ -41,6 +41,22 @@ def test_how_maps_are_walked_on_a_zen_4():
         assert rows.variant(problem, machine, {"stores": "plain"}, "rows").W == W, name
 
 
+def test_how_maps_are_walked_on_a_zen_3():
+    """Bytes by two registers; of two arrays nothing is asked for where both lie in the caches, or far beyond them."""
+    machine, rows = dataclasses.replace(zen_4(), name="znver3", vector_bytes=32, l2=512 << 10), solver("rows")
+
+    def of(op, n, second):
+        problem = OF_TENSORS["binary"](np.zeros((n, 1024), np.float32), np.zeros(second, np.float32), op)
+        return rows.variant(problem, machine, {"stores": "plain"}, "rows")
+
+    found = [(op, of(op, n, (n, 1024))) for op in ("add", "less") for n in (300, 1024, 8192)]
+    assert [(op, each.W, each.U) for op, each in found] == [
+        ("add", 8, 4), ("add", 8, 4), ("add", 8, 4), ("less", 16, 2), ("less", 16, 2), ("less", 8, 4)
+    ]  # fmt: skip
+    assert [bool(each.ahead) for _, each in found] == [False, True, False, False, True, True]
+    assert of("add", 300, 1024).ahead, "a row that all share is no second array"
+
+
 @pytest.mark.parametrize("dtype", ("uint8", "float16", "float32", "float64"))
 def test_rows_that_are_a_part_of_a_vector(rng, dtype):
     """Between others' elements; as many lanes as they need, without loops."""

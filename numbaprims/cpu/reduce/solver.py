@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from numbaprims.cpu.program import Bind, Phase, Program, array
 from numbaprims.cpu.reduce.kernels import make_kernel
-from numbaprims.cpu.reduce.maps import compute_of, halves
+from numbaprims.cpu.reduce.maps import compute_of, doubles, halves
 from numbaprims.cpu.reduce.prepared import joined
 from numbaprims.cpu.reduce.variant import (
     ARGS,
@@ -33,6 +33,7 @@ from numbaprims.cpu.reduce.variant import (
     shares,
     stored_as,
     takes_exponentials,
+    unasked,
     waits_in,
 )
 from numbaprims.cpu.simd import lanes
@@ -169,6 +170,8 @@ class Reduce(Solver):
         most, plain = U, self.lanes == "along" and config["stores"] == "plain"
         if plain and halves(problem, target) and not self.registers(problem, W):
             W, most = W // 2, 2 * U
+        elif plain and doubles(problem, target):
+            W, U, most = 2 * W, 2, 2
         if plain and self.short(problem, target):
             W = self.holding(problem, problem.reduced[-1])
         registers = self.registers(problem, W)
@@ -199,8 +202,7 @@ class Reduce(Solver):
         asked for by the last pass, while results leave: by the first training reached 83 % of a copy on two threads, 87
         so, gradients 79 and 87; one thread 63 and 67, 63 and 70 (Zen 5, means of seven shapes). Nor are rows
         side by side, pieces of lines far apart, of which the next ones lie beside these: while there is something to
-        compute, the gradient of log-softmax of 21 x 262144 took 6.8 ms, 4.9 so; sums alone take 1.05 times as long (Zen
-        4).
+        compute, the gradient of log-softmax of 21 x 262144 took 6.8 ms, 4.9 so; sums alone 1.05 times as long (Zen 4).
 
         A Zen 5 follows pieces of lines by itself: by asking for them the gradient of softmax of 4608 x 384 took 525 us,
         439 unasked, but of columns too short to be followed, 21 x 250000, 2.2 ms, 1.8 asked.
@@ -208,7 +210,7 @@ class Reduce(Solver):
         Maps of one array that take more than half of the third-level cache came 1.05 to 1.15 times as fast unasked on a
         quiet Zen 5, and 0.8 to 0.95 times beside other users of its memory: they are asked for.
         """
-        if problem.bytes_moved() <= target.l2 or (self.lanes == "along" and reads_beside(problem, target)):
+        if problem.bytes_moved() <= target.l2 or (self.lanes == "along" and unasked(problem, target)):
             return 0
         if self.lanes == "across" and role in ("rows", "part"):
             if target.rates.follows and leaves_rows(problem):
