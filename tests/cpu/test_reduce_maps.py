@@ -74,6 +74,18 @@ def test_rows_that_are_a_part_of_a_vector(rng, dtype):
     assert solver("rows").estimate(problem, machine) < solver("blocks").estimate(problem, machine)
 
 
+@pytest.mark.parametrize("name, side, run", [
+    ("batch_norm", 7, 7), ("batch_norm", 14, 25), ("batch_norm", 17, 0), ("batch_norm_train", 7, 7),
+    ("batch_norm_train", 10, 0),
+])  # fmt: skip
+def test_short_rows_are_written_out_by_avx2(name, side, run):
+    """As far as 32 vectors of the rows side by side."""
+    machine, one = dataclasses.replace(zen_4(), name="znver3", vector_bytes=32), np.ones(64, np.float32)
+    more = (None, None) if name == "batch_norm_train" else (one, one)
+    problem = PROBLEMS[name](np.zeros((2, 64, side, side), np.float32), one, one, *more)
+    assert solver("rows").variant(problem, machine, {"stores": "plain"}, "rows").run == run
+
+
 @pytest.mark.parametrize("rows, n, wide, stores", [
     (6272, 512, 1024, "stream"), (6272, 512, 512, "plain"), (200, 512, 1024, "plain"), (50176, 32, 4096, "plain"),
 ])  # fmt: skip

@@ -218,6 +218,11 @@ def apart(problem: Any) -> bool:
     return problem.rows > 1 and any(each.kind == "row" and kept[-1] != problem.n for each, (kept, _) in read)
 
 
+def order_of(steps: Sequence[int]) -> tuple[int, ...]:
+    """Dimensions, the one with the largest steps first."""
+    return tuple(sorted(range(len(steps)), key=lambda dim: -abs(steps[dim])))
+
+
 def parts_of(problem: Any) -> list[int]:
     """Parts of each reduction, by exponentials in one pass."""
     return [PARTS[node.op] for node in graph_of(problem.formula, True).reductions]
