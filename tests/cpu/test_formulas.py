@@ -1,6 +1,7 @@
 """What the formulas of vectors become for CPUs by name: nothing that may be contracted, no calls, no branches."""
 
 import itertools
+import re
 
 import pytest
 from assembly import CPUS, X86_CPUS, emitted, instructions, named
@@ -9,12 +10,15 @@ from llvmlite import ir
 from numbaprims.cpu.activation import gradients
 from numbaprims.cpu.activation.formulas import BINARY, FORWARD
 from numbaprims.cpu.simd import lanes
+from numbaprims.cpu.simd.emit import llvm_vector
+from numbaprims.cpu.simd.math import exponential
 from numbaprims.cpu.simd.math.emit import Value
 from numbaprims.cpu.simd.math.log import log1p_value, log_value
 from numbaprims.cpu.simd.math.power import power_value
 from numbaprims.cpu.simd.math.tanh import sigmoid_value, tanh_value
-from numbaprims.formulas.elementary import erf_value, exp_value, expm1_value
+from numbaprims.formulas.elementary import erf_value, exp2_value, exp_value, expm1_value
 from numbaprims.formulas.gradients import leaky_relu
+from numbaprims.formulas.hyperbolic import erfc_value
 
 #: The functions of the simd layer.
 MATH = {
@@ -91,3 +95,20 @@ def test_code_for_neon(name):
     assert sum("fmla" in line or "fmls" in line for line in code) >= 5
     assert all(".4s" in line for line in code if line.startswith(("fmla", "fmls", "fdiv")))
     assert not [line for line in code if line.startswith(("bl\t", "b\t", "blr"))]
+
+
+@pytest.mark.parametrize(
+    ("emit", "dtype", "lanes"),
+    [
+        (exponential.exp, "f32", 32), (exponential.exp, "f32", 8), (exponential.exp, "f64", 8),
+        (exponential.exp_of_negative, "f32", 16), (exponential.exp_of_negative, "f64", 4),
+        (exponential.gaussian, "f32", 16), (exponential.gaussian, "f64", 8),
+        (exponential.one_more_than_exp, "f32", 16), (lambda x: exponential.exp_and_sum(x, 2.0)[1], "f32", 16),
+        (exp2_value, "f32", 16), (lambda x: erfc_value(x, Value.__truediv__), "f64", 8),
+    ],
+)  # fmt: skip
+def test_what_is_0_is_not_scaled(emit, dtype, lanes):
+    """An Intel CPU takes 220 cycles for a lane that is subnormal, or would be less, unless a mask leaves it out."""
+    operation = emitted("graniterapids", lambda b, x: emit(Value(b, x)).value, [llvm_vector(dtype, lanes)])
+    lines = [line for line in instructions(operation, "graniterapids") if "scalef" in line]
+    assert lines and all(re.search(r"\{%k[1-7]\} \{z\}", line) for line in lines), lines

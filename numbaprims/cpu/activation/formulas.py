@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from numbaprims.cpu.simd.math import functions
 from numbaprims.cpu.simd.math.emit import Value
-from numbaprims.cpu.simd.math.exponential import exp, exp_and_sum, expm1, expm1_to_infinity
+from numbaprims.cpu.simd.math.exponential import exp, exp_and_sum, expm1, expm1_to_infinity, one_more_than_exp
 from numbaprims.cpu.simd.math.log import log1p_value
 from numbaprims.cpu.simd.math.lookup import has_lookup
 from numbaprims.cpu.simd.math.power import power_value
@@ -18,7 +18,7 @@ from numbaprims.formulas.value import at_most, between, magnitude, with_sign_of
 
 def one_and_exp_minus(x: Value) -> Value:
     """1 + e**-x."""
-    return exp_and_sum(x, 1.0, -1.0)[1]
+    return one_more_than_exp(x, -1.0)
 
 
 def tanh(x: Value) -> Value:

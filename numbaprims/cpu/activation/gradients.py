@@ -10,9 +10,10 @@ from numbaprims.cpu.simd.math.exponential import exp_and_sum_in_range
 from numbaprims.formulas.activations import GELU_TANH_RANGE, Formula, gelu_tanh_argument
 from numbaprims.formulas.gradients import ARITHMETIC, Slopes, of_machine
 from numbaprims.formulas.value import between, mad, magnitude
+from numbaprims.polynomials import EXP_RANGE
 
 # e**x is 0 at the lower one, and not infinite yet at the upper one, where 1 / (1 + e**x) is next to nothing.
-_RANGE = {32: (-104.0, 85.0), 64: (-746.0, 700.0)}
+_RANGE = {32: (EXP_RANGE[32][0], 85.0), 64: (EXP_RANGE[64][0], 700.0)}
 
 
 def _sigmoid_and_rest(x: Value) -> tuple[Value, Value]:

@@ -15,13 +15,15 @@ import math
 import numpy as np
 
 from numbaprims.cpu import target
-from numbaprims.cpu.simd.math.emit import Value
+from numbaprims.cpu.simd.math.emit import SMALLEST, Value
 from numbaprims.cpu.simd.math.lookup import SHORT, SIZE, has_lookup, has_short_lookup, lookup, scale_by_floor
 from numbaprims.formulas import elementary
 from numbaprims.formulas.elementary import exp_in_range, exp_of_negative_in_range, expm1_value, gaussian_parts
-from numbaprims.formulas.value import SHIFTER, at_least, at_most, between, bits, from_bits, mad, negative, scale
+from numbaprims.formulas.value import SHIFTER, at_least, at_most, between, bits, from_bits, mad, negative, scale, select
 from numbaprims.polynomials import EXP_RANGE
 
+#: e**x is 0, rounded, below the one, subnormal below the other: of float32.
+NOTHING, NORMAL = -104.0, -87.33
 LOG2_E = math.log2(math.e)
 LN2 = float(np.float32(math.log(2.0)))
 # the two parts of ln 2, of which n times the upper one is exact
@@ -52,13 +54,15 @@ def _rest(r: Value, factor: float) -> Value:
     return mad(mad(r, _C3 * factor**3, _C2 * factor**2), r, factor)
 
 
-def _in_range(x: Value, factor: float, highest: float | None) -> tuple[Value, float]:
-    """(z, its factor) of e**(factor x), between what that is 0 below and infinite above, or `highest`."""
-    if not has_lookup(x) and factor < 0:
-        x, factor = negative(x), 1.0  # before it is compared: LLVM makes two instructions of each of these otherwise
+def _limited(x: Value, factor: float, highest: float | None) -> tuple[Value, float]:
+    """(z, its factor) of e**(factor x), up to what that is infinite above, or `highest`; where no register holds a
+    table, which leaves out what is 0, from what it is 0 below on."""
     lowest, limit = EXP_RANGE[x.width]
     limit = limit if highest is None else highest
-    return (between(x, (lowest, limit)) if factor > 0 else at_most(at_least(x, -limit), -lowest)), factor
+    if has_lookup(x):
+        return (at_most(x, limit) if factor > 0 else at_least(x, -limit)), factor
+    # with another sign before it is compared: LLVM makes two instructions of each of these otherwise
+    return between(negative(x) if factor < 0 else x, (lowest, limit)), 1.0
 
 
 def exp(x: Value, factor: float = 1.0, highest: float | None = None, *, exact: bool = False) -> Value:
@@ -66,36 +70,49 @@ def exp(x: Value, factor: float = 1.0, highest: float | None = None, *, exact: b
 
     `factor` is 1 or -1. `exact` is 1 ULP everywhere; without it 1.6 ULP as far as 20 and 5 ULP at the ends.
     """
-    z, factor = _in_range(x, factor, highest)
-    return _by_lookup(z, factor, exact) if has_lookup(z) else exp_in_range(z)
+    z, factor = _limited(x, factor, highest)
+    return _by_lookup(z, factor, exact=exact) if has_lookup(z) else exp_in_range(z)
 
 
 def exp_of_negative(x: Value) -> Value:
-    """e**x where x is about 0 at most, as `exp`: one operation of twelve less, five of twenty without a table."""
-    z = at_least(x, EXP_RANGE[x.width][0])
-    if has_lookup(z):
-        return _by_lookup(z, 1.0)
-    if has_short_lookup(z):
-        return _by_short_lookup(z)
+    """e**x where x is about 0 at most, as `exp`: one operation of twelve less, five of twenty without a table.
+
+    Tables give 0 where that is subnormal: beside the largest of a row it is nothing, and costs an Intel CPU 220 cycles,
+    which masks of -100 met in every window of a Swin transformer.
+    """
+    if has_lookup(x):
+        return _by_lookup(x, 1.0, NORMAL)
+    if has_short_lookup(x):
+        return _by_short_lookup(x)
     # by vscalef of AVX-512 any power of 2 is one instruction
-    scales = "avx512f" in target.current().features
+    z, scales = at_least(x, EXP_RANGE[x.width][0]), "avx512f" in target.current().features
     return exp_in_range(z) if scales else exp_of_negative_in_range(z)
 
 
 def exp_and_sum(x: Value, c: float, factor: float = 1.0, highest: float | None = None) -> tuple[Value, Value]:
     """(e**(factor x), e**(factor x) + c) for a c near 1, as `exp`."""
-    return exp_and_sum_in_range(*_in_range(x, factor, highest), c)
+    return exp_and_sum_in_range(*_limited(x, factor, highest), c)
+
+
+def one_more_than_exp(x: Value, factor: float = 1.0) -> Value:
+    """e**(factor x) + 1, in which what is subnormal is lost."""
+    if not has_lookup(x):
+        return exp_and_sum(x, 1.0, factor)[1]
+    return _by_lookup(*_limited(x, factor, None), NORMAL) + 1.0
 
 
 def exp_and_sum_in_range(x: Value, factor: float, c: float) -> tuple[Value, Value]:
-    """The same where e**(factor x) is finite and factor x at least what it is 0 below; without a table factor is 1."""
+    """The same where e**(factor x) is finite and factor x at least the lower end of EXP_RANGE; without a table factor
+    is 1."""
     if not has_lookup(x):
         return elementary.exp_and_sum(x, c)
     e = _by_lookup(x, factor)
     return e, e + c
 
 
-def _by_lookup(x: Value, factor: float, exact: bool = False) -> Value:
+def _by_lookup(x: Value, factor: float, least: float = NOTHING, exact: bool = False) -> Value:
+    """e**(factor x), 0 where the exponent is below `least`."""
+    kept = x.not_below(least) if factor > 0 else negative(x).not_below(least)
     shifter = SHIFTER[32] / SIZE
     shifted = mad(x, factor * LOG2_E, shifter)
     n = shifted - shifter
@@ -104,17 +121,16 @@ def _by_lookup(x: Value, factor: float, exact: bool = False) -> Value:
     else:
         r = mad(n, -LN2 * factor, x)
     power = lookup(_POWERS, bits(shifted))
-    return scale_by_floor(mad(power, _rest(r, factor) * r, power), n)
+    return scale_by_floor(mad(power, _rest(r, factor) * r, power), n, kept)
 
 
 def _by_short_lookup(x: Value) -> Value:
-    """As `exp_of_negative_in_range`, with a bias of n for a power of 2 that is normal, within 2 ULP as far as 20."""
-    spare = 33
-    shifter = SHIFTER[32] / SHORT + spare
+    """e**x of what is about 0 at most, within 2 ULP as far as 20; 0 where it would be subnormal."""
+    shifter = SHIFTER[32] / SHORT
     shifted = mad(x, LOG2_E, shifter)
     i, r = bits(shifted), mad(shifted - shifter, -LN2, x)
     power = from_bits(bits(lookup(_EIGHTHS, i)) + (i << 20))
-    return mad(power * r, mad(mad(r, _C3_SHORT, _C2_SHORT), r, 1.0), power) * 2.0**-spare
+    return select(x.not_below(NORMAL), mad(power * r, mad(mad(r, _C3_SHORT, _C2_SHORT), r, 1.0), power), 0.0)
 
 
 def gaussian(a: Value) -> Value:
@@ -126,7 +142,7 @@ def gaussian(a: Value) -> Value:
     n = shifted - shifter
     r = mad(n, 2.0 * LN2_SHORT[1], mad(a, a, n * (2.0 * LN2_SHORT[0])))
     power = lookup(_POWERS, bits(shifted))
-    return scale_by_floor(mad(power, _rest(r, -0.5) * r, power), n)
+    return scale_by_floor(mad(power, _rest(r, -0.5) * r, power), n, n.not_below(SMALLEST[32]))
 
 
 def _parts_of_expm1(x: Value, factor: float, table: list[float]) -> tuple[Value, Value]:

@@ -44,9 +44,10 @@ def lookup(table: Sequence[float], index: Value) -> Value:
     return Value(builder, _together(builder, parts))
 
 
-def scale_by_floor(x: Value, n: Value) -> Value:
-    """x * 2**floor(n), rounded once: infinite and subnormal where it should be; see `has_lookup`."""
-    scaled = _scale_avx512(x, n)
+def scale_by_floor(x: Value, n: Value, kept: Value) -> Value:
+    """x * 2**floor(n), rounded once: infinite and subnormal where it should be; 0 where `kept` is not set; see
+    `has_lookup`."""
+    scaled = _scale_avx512(x, n, kept)
     assert scaled is not None
     return scaled
 
