@@ -32,6 +32,7 @@ from numbaprims.cpu.reduce.turn import (
 )
 from numbaprims.cpu.reduce.variant import (
     BEHIND,
+    CHEAP,
     DEAR,
     NEXT_ROWS,
     PAGE,
@@ -43,6 +44,7 @@ from numbaprims.cpu.reduce.variant import (
     regions_of,
     shares,
     takes_exponentials,
+    wide_sums,
 )
 from numbaprims.cpu.simd import lanes
 from numbaprims.cpu.solver import Config, Regions
@@ -75,20 +77,11 @@ PAGES = 6000
 #: The same where the third level waits: log-softmax of 21 x 262144 took 3.6 ms so, 11.3 swept, of 300 x 3000 0.63 and
 #: 0.85, its gradient 1.2 and 0.66 (Emerald Rapids).
 PAGES_WAITING = 700
-#: Times as many of neighbouring rows as usual in a vector, of formulas that leave registers.
-CHEAP = 4
+#: Cycles that the exponentials of a row's lanes take to become one sum: cross entropy of 256 x 10 9.1 us without, 10.7
+#: so (Granite Rapids).
+MERGED = 30
 #: Rows that give every worker its part.
 ROWS_ENOUGH = 64
-
-
-def wide_sums(problem: Any) -> int:
-    """Times as many of neighbouring rows as usual in a vector, as there are registers for their sums.
-
-    Lines follow one another further.  Sums of 784 x 256 took 8.0 us and by four times as many 5.0, of 6400 x 256 70 and
-    57, variances of 784 x 512 26 and by twice as many 18; maxima, which need more registers, 8.0 and 9.8 (Zen 5).
-    """
-    ops = [node.op for node in graph_of(problem.formula, True).reductions]
-    return CHEAP if ops == ["sum"] else 2 if ops in (["sum", "sum"], ["moments"]) else 1
 
 
 def sweeps(problem: Any, target: Any, W: int) -> int:
@@ -193,6 +186,9 @@ class Online(Rows):
         if not has_exponentials(problem.formula):
             return "the formula has no sum of exponentials"
         return super().why_not(problem, target)
+
+    def overhead(self, problem: Any, target: Any) -> float:
+        return float(super().overhead(problem, target) + target.rates.cycles(MERGED * problem.rows))
 
 
 class Across(Reduce):
