@@ -54,7 +54,8 @@ def main() -> None:
                 rows.append({"m": m, "n": n, "k": k, "trans_b": trans_b, "seconds": seconds})
                 chosen = min(seconds, key=lambda name: _estimate(name, problem, target))
                 print(m, n, k, trans_b, seconds, chosen, f"{seconds[chosen] / min(seconds.values()):.2f}", flush=True)
-    facts = {name: getattr(target, name) for name in ("name", "isa", "vector_bytes", "l1d", "l2", "l3")}
+    facts = {"name": target.microarchitecture}
+    facts |= {name: getattr(target, name) for name in ("isa", "vector_bytes", "l1d", "l2", "l3")}
     facts["threads"] = arguments.threads
     merge(arguments.path, facts, rows)
 

@@ -36,6 +36,12 @@ WIDENED = 1.3
 # What is left of that where rows of B do not begin lines, as NumPy's do not: 256^3 took 278 us, 238 where they do (an
 # Emerald Rapids).
 ACROSS = 0.87
+# Rows of B so many bytes apart just fill the first level, and what else comes from a third level that waits pushes them
+# out: 64 x 3136 x 576 takes 2.5 ms for 1.95 as estimated otherwise (Emerald Rapids and Granite Rapids).
+LINES, FULL = 256, 0.82
+# What packing a panel of B anew for each block of rows costs there: 512 x 4608 by 49 rows of B 3.2 ms, 2.6 as estimated
+# otherwise (Emerald Rapids), 2.6 and 2.1 (Granite Rapids).
+AGAIN = -0.04
 # A row tile of few rows reads B from the second-level cache at this part of its rate, at best.
 READ_B = 0.55
 
@@ -196,7 +202,7 @@ class Blocked(Panels):
             + 2 * steps * target.rates.phase
             + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.94, dot_kind(problem, target))
             + cost.b_time(problem, target)
-            + cost.pack_time(target, problem.a_order, problem.batch * problem.k * problem.m, "column")
+            + cost.packed_a_time(problem, target)
         )
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
@@ -247,11 +253,10 @@ class Private(Panels):
     def packed_time(self, problem: Any, target: Any) -> float:
         """The product once B is packed."""
         config, W = next(iter(self.configs(problem, target))), lanes(problem.accumulate, target.vector_bytes)
-        a = problem.batch * ceil_div(problem.n, int(config["nc"])) * problem.k * problem.m
         return (
             cost.launch_time(target, "private")
             + cost.multiply_time(problem, target, int(config["mr"]), 2 * W, 0.96, dot_kind(problem, target))
-            + cost.pack_time(target, problem.a_order, a, "column")
+            + cost.packed_a_time(problem, target, ceil_div(problem.n, int(config["nc"])))
         )
 
     def program(self, problem: Any, target: Any, config: Config) -> Program:
@@ -400,8 +405,11 @@ class Direct(Solver):
         m_blocks = ceil_div(problem.m, int(config["mc"]))
         row = problem.strides.b[0] * DTYPES[problem.b_dtype].itemsize
         shared = not panels and problem.m > 16
+        waits = target.rates.waits
         if target.isa in ("avx512", "neon"):
             efficiency = 0.78 if shared and row % 4096 == 0 else 0.94
+            if waits and shared and row % LINES == 0:
+                efficiency = min(efficiency, FULL)
         else:
             # half as wide vectors load twice as often, from a copy of A without jumps
             efficiency = 0.98 if config["packed_a"] else 0.86
@@ -410,8 +418,8 @@ class Direct(Solver):
         if target.isa not in ("avx512", "neon") and problem.n < 2 * W:
             efficiency *= NARROW  # four to eight sums of one vector do not hide the latency of a multiply-add
         if panels:
-            efficiency += 0.04  # a panel of B is read where it was just written
-        waits = target.rates.waits
+            # a panel of B is read where it was just written
+            efficiency += AGAIN if waits and m_blocks > 1 else 0.04
         if waits and not panels:
             efficiency *= ACROSS
         if DTYPES[problem.a_dtype].itemsize == 2 and not config["packed_a"]:
