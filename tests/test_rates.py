@@ -79,8 +79,8 @@ def test_one_thread_counts_on_a_core_s_share_several_on_theirs():
     solver = next(each for each in registry.solvers("tensor", "cpu") if each.name == "split")
     both = ("stream", "stream")
     for name, wanted in zip(
-        ("znver3", "znver4", "znver5", "sapphirerapids"),
-        (both, ("stream", "plain"), ("plain", "plain"), both),
+        ("znver3", "znver4", "znver5", "sapphirerapids", "graniterapids"),
+        (both, ("stream", "plain"), ("plain", "plain"), both, both),
         strict=True,
     ):
         where = dataclasses.replace(target.current(), name=name, l3=32 << 20, cores_logical=2, measured=None)
@@ -88,7 +88,7 @@ def test_one_thread_counts_on_a_core_s_share_several_on_theirs():
             with numbaprims.config(threads=threads):
                 assert next(iter(solver.configs(problem, where)))["stores"] == stores, (name, threads)
         one = dataclasses.replace(where, cores_logical=1)
-        assert (one.kept < where.kept) == (name in ("znver4", "sapphirerapids"))
+        assert (one.kept < where.kept) == (name in ("znver4", "sapphirerapids", "graniterapids"))
         with numbaprims.config(threads=1):
             assert where.kept <= where.third == one.third, "nothing else depends on the number of threads"
 

@@ -44,7 +44,7 @@ def facts(command: str, removed: Iterable[str]) -> dict[str, Any]:
         "machine": {
             "slug": slug(),
             "cpu": cpu_name(),
-            "llvm": cpu.name,
+            "llvm": cpu.microarchitecture,
             "isa": cpu.isa,
             "l1d": cpu.l1d,
             "l2": cpu.l2,
@@ -84,7 +84,7 @@ def slug() -> str:
     from numbaprims.cpu import target
 
     cpu = target.current()
-    text = f"{cpu_name()} {cpu.name} {cpu.cores_logical}cpu".lower()
+    text = f"{cpu_name()} {cpu.microarchitecture} {cpu.cores_logical}cpu".lower()
     text = re.sub(r"\(r\)|\(tm\)|@.*?hz", " ", text)
     return re.sub(r"[^a-z0-9.]+", "-", text).strip("-")
 

@@ -95,9 +95,10 @@ class CpuRates(NamedTuple):
         """Whether the third level gives little more than memory: the bound of both is what a core has under way.
 
         A direct product hides nothing of such reading (768^3 took 7.8 ms for 6.3 of multiply-adds and 1.6 of reading
-        B), but for few rows, which read rows of B from end to end (Emerald Rapids).
+        B), but for few rows, which read rows of B from end to end (Emerald Rapids, 1.43 times memory's rate; a Granite
+        Rapids has 1.64, a Zen 5 2.2).
         """
-        return self.l3 <= 1.5 * self.memory
+        return self.l3 <= 1.7 * self.memory
 
     def worth(self, seconds: float) -> float:
         """How much of the work for which workers are woken some seconds of one core are: from 1 on they are."""
@@ -158,8 +159,11 @@ PROFILES = {
     "haswell": CpuRates(3.4e9, 275e9, 98e9, 61e9, 15e9),
     "skylake-avx512": CpuRates(2.7e9, 359e9, 140e9, 40e9, 14e9),
     "icelake-server": CpuRates(2.9e9, 385e9, 140e9, 40e9, 15e9),
-    # peak and tile loads of one that LLVM took for a rocketlake: 209 GFLOP/s; 1 KiB in 2.5 ns and 6.2 ns
-    "graniterapids": CpuRates(3.2e9, 400e9, 165e9, 35e9, 17e9, dots=0.5),
+    # Xeon of the sixth generation, virtual, 2 cores, 2 MiB and 480 MiB, which LLVM took for a rocketlake: `numbaprims
+    # calibrate`. One core finds 64 to 90 MiB of the third level again, two 120.
+    "graniterapids": CpuRates(
+        3.8e9, 288e9, 152e9, 26.8e9, 16.3e9, 1.8, 0.5e-6, 2.65e-6, 0.28e-6, share=0.25, single=0.7, dots=0.52
+    ),
     # Published: clock; four units of 16 bytes and three loads a cycle (Arm's Software Optimization Guides of Neoverse
     # V1 and V2, N1's has two of each), of which nine tenths. Graviton 3, 4 and 2.
     "neoverse-v1": CpuRates(2.6e9, 110e9, 75e9, 35e9, 22e9, fma=4.0),
@@ -172,7 +176,7 @@ PROFILES = {
     "apple-m3": CpuRates(4.0e9, 175e9, 120e9, 85e9, 75e9, fma=4.0),
     "apple-m4": CpuRates(4.4e9, 190e9, 130e9, 100e9, 90e9, fma=4.0),
 }
-MEASURED = ("znver3", "znver4", "znver5", "sapphirerapids")
+MEASURED = ("znver3", "znver4", "znver5", "sapphirerapids", "graniterapids")
 #: Other names of these families. Hypervisors that hide AMX make LLVM take a Sapphire Rapids for a rocketlake.
 FAMILIES = {
     "znver2": "znver3", "broadwell": "haswell", "skylake": "haswell",

@@ -63,7 +63,18 @@ class CpuTarget:
     @property
     def rates(self) -> CpuRates:
         """What one core does in a second: as measured here, or by the profile of its family."""
-        return self.measured or profile(self.name, self.isa, self.vector_bytes, self.l3)
+        return self.measured or profile(self.microarchitecture, self.isa, self.vector_bytes, self.l3)
+
+    @property
+    def microarchitecture(self) -> str:
+        """What the core is, by LLVM's names: `name`, unless it has instructions that no such core has.
+
+        LLVM goes by the model number, and a hypervisor may give another's: a Granite Rapids, with AMX and 480 MiB of
+        third level, called itself 6/167, which is a Rocket Lake.
+        """
+        if "avx512fp16" not in self.features or not self.name.endswith("lake"):
+            return self.name
+        return "graniterapids" if "prefetchi" in self.features else "sapphirerapids"
 
     @property
     def third(self) -> float:

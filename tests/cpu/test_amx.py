@@ -18,6 +18,7 @@ from numbaprims.cpu.gemm.arguments import MULTIPLY, PACK
 from numbaprims.cpu.gemm.pieces import BLOCK, EDGE, make_pack_pieces
 from numbaprims.cpu.gemm.tiles import make_multiply_tiles, make_pack_rows
 from numbaprims.cpu.gemm.vnni import make_pack_groups
+from numbaprims.cpu.rates import FAMILIES
 from numbaprims.cpu.simd import amx_feature, lanes
 from numbaprims.cpu.simd.tiles.amx import piece_count, pieces
 
@@ -354,8 +355,23 @@ def test_names_of_cpus():
         found = target.described("x86_64-unknown-linux-gnu", name)
         assert ("amx-bf16" in found.features) == has
         assert ("amx-int8" in found.family_fingerprint) == has
-    # a hypervisor's name, and what the CPU says itself
-    assert "amx-tile" in target.described("x86_64-unknown-linux-gnu", "rocketlake", "+amx-tile,+amx-int8").features
+
+
+@pytest.mark.parametrize(
+    ("name", "listed", "core"),
+    [
+        ("rocketlake", "+amx-tile,+avx512fp16,+prefetchi", "graniterapids"),
+        ("rocketlake", "+avx512fp16", "sapphirerapids"),
+        ("rocketlake", "", "rocketlake"),
+        ("emeraldrapids", "+avx512fp16,+prefetchi", "emeraldrapids"),
+        ("znver5", "+prefetchi", "znver5"),
+    ],
+)
+def test_a_hypervisor_s_name_and_what_the_cpu_says_itself(name, listed, core):
+    found = target.described("x86_64-unknown-linux-gnu", name, listed)
+    assert set(listed.replace("+", "").split(",")) - {""} <= found.features
+    assert (found.name, found.microarchitecture) == (name, core)
+    assert FAMILIES.get(core, core) in found.rates.source
 
 
 @pytest.mark.parametrize("answer", [0, -1, OSError("no such call")])
