@@ -67,8 +67,9 @@ OPERAND = Record("size", "plan", "down", "along", "turn", "place", "row")
 #: walked whole, so that the core asks for the other operands by itself: a sum of 4096 x 8192 took 26 ms with a kilobyte
 #: of 128 rows, a copy's tile, and 18 so, two threads 15 to 19 and 10 to 12; half the bytes take as long (Zen 4).  Where
 #: groups of rows stay in the first-level cache, turning is what takes time: 19.2 ms by whole rows, 14.7 so, two threads
-#: 11.7 and 9.6; twice as many columns or rows take 1.1 to 1.2 times as long (Zen 5).
-FAR, FAR_ROOMY, NEAR = (256, 8192), (1024, 256), (256, 128)
+#: 11.7 and 9.6; twice as many columns or rows take 1.1 to 1.2 times as long (Zen 5).  Where the third level waits, half
+#: the bytes of twice the rows take 0.9 of the time, 45 ms for 4096 x 8192 (Granite Rapids).
+FAR, FAR_ROOMY, FAR_WAITING, NEAR = (256, 8192), (1024, 256), (512, 512), (256, 128)
 #: Cycles that a tile takes besides.
 OVERHEAD = 400
 #: And a call: with so much scratch memory Python starts it, 1.6 us on a Zen 4; 64 x 64 took 3.9 us for 2.3 by `blocks`.
@@ -139,7 +140,8 @@ class Bands(Reduce):
     def tile(self, problem: Any, target: Any) -> tuple[int, int]:
         """Rows and columns."""
         size = min(DTYPES[each.dtype].itemsize for each in problem.arrays)
-        piece, columns = NEAR if not far(problem, target) else FAR_ROOMY if leaving(target) == FIRST else FAR
+        roomy = FAR_WAITING if target.rates.waits else FAR_ROOMY
+        piece, columns = NEAR if not far(problem, target) else roomy if leaving(target) == FIRST else FAR
         parts = -(-problem.n // columns)
         columns = min(problem.n, -(-problem.n // parts // LINE) * LINE)
         return min(piece // size, -(-problem.kept[turned_along(problem)] // LEAST) * LEAST), columns
