@@ -382,6 +382,7 @@ def test_lines_hide_nothing():
     assert "1.25" in text and "torch: not timed, wrong result: off by 3" in text
     failed = {**record(), "error": "ValueError: no solver"}
     assert "NOT MEASURED: ValueError: no solver" in table.line(failed)
+    assert table.failures([record(), failed, record()]) == [table.line(failed)]
 
 
 def test_results_are_written_whole_and_rounded(tmp_path):

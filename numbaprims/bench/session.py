@@ -51,7 +51,9 @@ def run(options: Namespace, document: dict[str, Any]) -> int:
                 print(table.line(record), flush=True)
                 results.keep(options, document)
     print("\n" + "\n".join(table.means(document["records"])))
-    return sum("error" in record for record in document["records"])
+    failed = table.failures(document["records"])
+    print("\n".join(failed))
+    return len(failed)
 
 
 def _more(options: Namespace) -> tuple[str, ...]:

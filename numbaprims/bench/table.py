@@ -93,6 +93,11 @@ def line(record: Record) -> str:
     return text
 
 
+def failures(records: list[Record]) -> list[str]:
+    """The cases that were not measured, once more at the end: among hundreds of lines they are easily missed."""
+    return [line(record) for record in records if "error" in record]
+
+
 def seconds(value: float) -> str:
     """1.23 ms"""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
