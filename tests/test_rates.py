@@ -87,6 +87,7 @@ def test_one_thread_counts_on_a_core_s_share_several_on_theirs():
         for threads, stores in zip((1, 2), wanted, strict=True):
             with numbaprims.config(threads=threads):
                 assert next(iter(solver.configs(problem, where)))["stores"] == stores, (name, threads)
+        assert where.rates.waits == (name in ("sapphirerapids", "graniterapids"))
         one = dataclasses.replace(where, cores_logical=1)
         assert (one.kept < where.kept) == (name in ("znver4", "sapphirerapids", "graniterapids"))
         with numbaprims.config(threads=1):

@@ -10,6 +10,7 @@ from tensor_cases import near_ties
 
 import numbaprims
 from numbaprims.cpu import launch, target
+from numbaprims.cpu.rates import PROFILES
 from numbaprims.cpu.reduce import bands, solvers, turn
 from numbaprims.dispatch import examples, registry
 from numbaprims.dispatch.explain import problem_of
@@ -333,20 +334,23 @@ def test_how_operands_lie():
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(
-    "leaves, l3, columns",
-    [(turn.SECOND, 1 << 30, 8192), (turn.SECOND, 1, 128)]
-    + [(leaves, 1, 8192) for leaves in (turn.SECOND, turn.FIRST, turn.FEW)],
-    ids=["near", "parts", "second", "first", "few"],
+    "leaves, l3, columns, rates",
+    [(turn.SECOND, 1 << 30, 8192, "znver5"), (turn.SECOND, 1, 128, "znver5")]
+    + [(leaves, 1, 8192, "znver5") for leaves in (turn.SECOND, turn.FIRST, turn.FEW)]
+    + [(turn.FIRST, 1, 8192, "graniterapids")],
+    ids=["near", "parts", "second", "first", "few", "waiting"],
 )
-def test_turned_operands_are_turned_into_scratch_memory(rng, dtype, leaves, l3, columns, monkeypatch, guarded):
+def test_turned_operands_are_turned_into_scratch_memory(rng, dtype, leaves, l3, columns, rates, monkeypatch, guarded):
     """Tiles at every edge, wherever the source begins, whose lines share sets of a cache or not, in the caches and past
     them, by whole rows, by parts and by groups that a first-level cache holds; nothing behind the scratch memory is
     written."""
     monkeypatch.setattr(bands, "FAR", (bands.FAR[0], columns))
     for module in (turn, bands):
         monkeypatch.setattr(module, "leaving", lambda target: leaves)
-    where = dataclasses.replace(registry.target("cpu"), l3=l3)
+    where = dataclasses.replace(registry.target("cpu"), l3=l3, measured=PROFILES[rates])
     solver = next(each for each in registry.solvers("tensor", "cpu") if each.name == "bands")
+    wide = problem_of("binary", np.empty((600, 600), dtype), np.empty((600, 600), dtype).T, "sub")
+    assert (solver.tile(wide, where)[1] == 320) == (rates == "graniterapids")
     for m, n in (
         (16, 16),
         (17, 300),

@@ -178,7 +178,7 @@ PROFILES = {
     "apple-m4": CpuRates(4.4e9, 190e9, 130e9, 100e9, 90e9, fma=4.0),
 }
 MEASURED = ("znver3", "znver4", "znver5", "sapphirerapids", "graniterapids")
-#: Other names of these families. Hypervisors that hide AMX make LLVM take a Sapphire Rapids for a rocketlake.
+#: Other names of these families.
 FAMILIES = {
     "znver2": "znver3", "broadwell": "haswell", "skylake": "haswell",
     "cascadelake": "skylake-avx512", "cooperlake": "skylake-avx512",

@@ -350,6 +350,15 @@ def test_exponentials_are_taken_twice_where_results_leave_past_the_caches():
         assert min(estimates, key=lambda each: estimates[each]) == chosen, (name, shape, estimates)
 
 
+@pytest.mark.parametrize("name", ["znver4", "znver5", "sapphirerapids", "graniterapids"])
+def test_sums_of_few_exponentials_are_not_merged_lane_by_lane(name):
+    """Cross entropy of ten classes is one pass either way; `online` merges 16 lanes of which most are 0."""
+    machine = dataclasses.replace(target.current(), name=name, vector_bytes=64, measured=None)
+    given = np.empty((256, 10), np.float32), np.zeros(256, np.int64)
+    problem = numbaprims.explain("softmax_cross_entropy", *given).problem
+    assert solver("rows").estimate(problem, machine) < 0.9 * solver("online").estimate(problem, machine)
+
+
 def test_nothing():
     """No rows, and sums of no elements."""
     for shape, sums in (((0, 5), []), ((4, 0), [0.0] * 4)):
