@@ -53,7 +53,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     target = registry.target("cpu")
-    facts = {name: getattr(target, name) for name in ("name", "isa", "vector_bytes", "l1d", "l2", "l3")}
+    facts = {"name": target.microarchitecture}
+    facts |= {name: getattr(target, name) for name in ("isa", "vector_bytes", "l1d", "l2", "l3")}
     facts["threads"] = arguments.threads
     suites = load_suites("conv")
     seen = {dataclasses.replace(layer, count=1): None for name in SUITES for layer in layers(suites[name], [1])}

@@ -38,7 +38,8 @@ def posed(row: dict) -> object:
 def records_of(path: str) -> list:
     """What is worth shipping of a file of times."""
     target = registry.target("cpu")
-    machines = [m for m in json.loads(pathlib.Path(path).read_text()) if m["target"]["name"] == target.name]
+    known = json.loads(pathlib.Path(path).read_text())
+    machines = [machine for machine in known if machine["target"]["name"] == target.microarchitecture]
     machines.sort(key=lambda machine: machine["target"]["threads"])
     one, two = ({json.dumps({**row, "seconds": 0}): row for row in machine["rows"]} for machine in machines)
     entries = []

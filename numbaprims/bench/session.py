@@ -50,9 +50,8 @@ def run(options: Namespace, document: dict[str, Any]) -> int:
                 document["records"].append(record)
                 print(table.line(record), flush=True)
                 results.keep(options, document)
-    print("\n" + "\n".join(table.means(document["records"])))
     failed = table.failures(document["records"])
-    print("\n".join(failed))
+    print("\n" + "\n".join([*table.means(document["records"]), *failed]))
     return len(failed)
 
 
