@@ -87,8 +87,12 @@ class CpuTarget:
 
         It decides how results are stored, never by what they are computed: no bit may depend on the number of threads.
         """
-        alone = self.cores_logical == 1 or settings.current().threads == 1
-        return self.third * (self.rates.single if alone else 1.0)
+        return self.third * (self.rates.single if self.alone else 1.0)
+
+    @property
+    def alone(self) -> bool:
+        """Whether one thread does all."""
+        return self.cores_logical == 1 or settings.current().threads == 1
 
     def bandwidth(self, nbytes: float) -> float:
         """Bytes a second that one core moves to and from where so many bytes of operands lie."""

@@ -94,6 +94,18 @@ def test_a_part_of_a_wider_array_leaves_as_the_whole_does(rows, n, wide, stores)
     assert next(iter(solver("rows").configs(problem, zen_4())))["stores"] == stores
 
 
+@pytest.mark.parametrize("threads, rows, op, stores", [
+    (2, 1100, "scale", "plain"), (1, 1100, "scale", "stream"), (2, 1300, "scale", "stream"), (2, 750, "add", "stream"),
+])  # fmt: skip
+def test_what_is_written_stays_in_the_caches_of_several_cores(threads, rows, op, stores):
+    """Where it is half of 34 to 40 MiB; of a sum it is a third, and what is read again stays."""
+    x = np.empty((rows, 4096), np.float32)
+    problem = OF_TENSORS["binary"](x, x.copy(), op) if op == "add" else OF_TENSORS["scale"](x, 2.0)
+    machine = dataclasses.replace(zen_4(), name="znver5")
+    with numbaprims.config(threads=threads):
+        assert next(iter(solver("split").configs(problem, machine)))["stores"] == stores
+
+
 def test_one_block_of_columns_is_not_cut_for_little_work():
     """What is cut is merged again: of 64 columns two threads take 9.5 us where one takes 8.2 (Zen 4)."""
     for rows, chosen in ((3136, "across"), (30_000, "split_across")):

@@ -34,7 +34,7 @@ from numbaprims.cpu.reduce.turn import (
     regions_of as turn_regions,
     tile_of,
 )
-from numbaprims.cpu.reduce.variant import ARGS as ROWS, Cut, plan_of
+from numbaprims.cpu.reduce.variant import ARGS as ROWS, Cut, in_lines, plan_of
 from numbaprims.cpu.simd import (
     Arguments,
     address_of,
@@ -180,7 +180,7 @@ class Bands(Reduce):
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         past = problem.bytes_moved() > target.kept * PAST and not problem.in_place
         names = ["stream", "plain"] if past else ["plain", "stream"]
-        return tuple({"stores": name} for name in (names if self._lines(problem) else ["plain"]))
+        return tuple({"stores": name} for name in (names if in_lines(problem) else ["plain"]))
 
     def seconds(self, problem: Any, target: Any) -> float:
         moved, elements = problem.bytes_moved(), problem.rows * problem.n

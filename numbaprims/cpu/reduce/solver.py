@@ -24,14 +24,17 @@ from numbaprims.cpu.reduce.variant import (
     branches,
     folds,
     has_exponentials,
+    in_lines,
     kept_of,
     leaves_rows,
     order_of,
     plan_of,
     reads_beside,
     regions_of,
+    result_bytes,
     row_steps,
     shares,
+    spread,
     stored_as,
     takes_exponentials,
     unasked,
@@ -58,6 +61,10 @@ PAST = 1.0
 #: past the caches; of 38 MB of 32, two threads, 570 us by plain stores, 725 past them (Zen 4).  Where the third level
 #: waits, copies past it are the faster ones even in it (36 GB/s, 28 by plain stores, Emerald Rapids).
 PAST_LINES = 1.25
+#: The same of elements by several threads, where half of it is results: batch norm of 36.8 MiB of 32 took 285 us past
+#: the caches, 240 by plain stores, of 39.8 298 both ways, scaling of 32 220 and 198; the sum of two such arrays, of
+#: which two thirds are read again, 155 and 187 (Zen 5).
+PAST_HALF = 1.2
 #: Runs are walked in the order of the source from so much of the third-level cache on: of 20 MB of 32, 160 x 1000 x 16
 #: turned, they take 425 us and in the order of the result 1,237 on one thread, 206 and 179 on two; of 26 MB, 200 x 1024
 #: x 16, 718 and 1,640, 391 and 764 (Zen 4).  Where a core has to be asked for what it reads, from the second-level
@@ -75,8 +82,6 @@ WRITTEN_OUT, FEW_OPERATIONS = 32, 24
 EXPONENTIALS = {32: {"exp": 21, "exp_of_negative": 12}, 16: {"exp": 21, "exp_of_negative": 15}}
 #: Pieces of lines, one below the other, that a core follows by itself once it has met so many.
 FOLLOWED = 64
-#: Bytes of a row of a result from which on a wider array is taken to be written whole.
-NARROW = 256
 #: Bytes of a run from which on a core follows it by itself, in the caches and from memory.
 RUN = 65536
 #: Times what is asked for ahead that a row is long which does not end where the next one begins.
@@ -175,7 +180,7 @@ class Reduce(Solver):
         registers = self.registers(problem, W)
         online = self.online and has_exponentials(problem.formula)
         # rows that are streamed side by side begin alike
-        alike = config["stores"] == "plain" or (config["stores"] == "stream" and self._lines(problem))
+        alike = config["stores"] == "plain" or (config["stores"] == "stream" and in_lines(problem))
         together = self.together(problem, target, registers) if role == "rows" and alike else 1
         if not reads_beside(problem, target):  # where memory is waited for, sums have the bits of a row alone
             U = min(U, registers) if registers else max(1, U // together)
@@ -263,26 +268,6 @@ class Reduce(Solver):
         one = lanes(compute_of(problem), target.vector_bytes)
         return self.lanes == "along" and problem.reduced[-1] < one
 
-    def _spread(self, problem: Any) -> float:
-        """Times that the memory from the first to the last element of the first result is as large as it.
-
-        Parts of a `concat` leave as the whole does: of two of 32 x 14 x 14 x 512 each fits into the last cache, and
-        2.8 ms were taken by plain stores, 1.3 past the caches (Zen 4, 32 MB).
-        """
-        for operand, (kept, reduced) in zip(problem.arrays, problem.strides, strict=True):
-            if operand.kind == "row" and problem.n * DTYPES[operand.dtype].itemsize >= NARROW:
-                steps = zip((*problem.kept, *problem.reduced), (*kept, *reduced), strict=True)
-                return float(1 + sum((size - 1) * abs(step) for size, step in steps)) / (problem.rows * problem.n)
-        return 1.0
-
-    def _lines(self, problem: Any) -> bool:
-        """Whether all runs of the first result begin at the same place of a line of the cache."""
-        for operand, (kept, reduced) in zip(problem.arrays, problem.strides, strict=True):
-            if operand.kind == "row":
-                line = 64 // DTYPES[operand.dtype].itemsize
-                return all(step % line == 0 for step in (*kept, *reduced) if step != 1)
-        return False
-
     def configs(self, problem: Any, target: Any) -> Iterable[Config]:
         """Stores past the caches are the default for what does not fit in them."""
         results = [k for k, each in enumerate(problem.arrays[: len(problem.results)]) if each.kind == "row"]
@@ -291,7 +276,7 @@ class Reduce(Solver):
         size, graph = DTYPES[problem.arrays[results[0]].dtype].itemsize, graph_of(problem.formula)
         past = [] if self.registers(problem, self.vector(problem, target)[0]) else ["stream"]
         kept, reduced = problem.strides[results[0]]
-        lines = self._lines(problem)
+        lines = in_lines(problem)
         once = len(graph.passes) == 1
         # runs that lie apart push x, which is read again, out of the caches; 512 bytes read once took twice as long
         most = 512 if len(reduced) > 1 else 4096 if once else 2048
@@ -303,7 +288,7 @@ class Reduce(Solver):
             past.insert(len(past) if long else 0, "stage")
         # what waits in the row of a result was asked for while there was something to compute; where a core has no more
         # under way, softmax of 36864 x 384 took 8.0 ms so, 6.2 past the caches (Emerald Rapids)
-        moved = problem.bytes_moved() * self._spread(problem)
+        moved = problem.bytes_moved() * spread(problem)
         kept = target.third if moved < target.kept * PAST else self._kept_bytes(problem, target, past)
         large = moved >= kept * PAST and not problem.in_place
         near_by = target.rates.waits and 6 * problem.n * size <= target.l1d  # beside what waits and is asked for
@@ -319,7 +304,11 @@ class Reduce(Solver):
         """Bytes that the caches keep; of one thread less only where no sum is taken in another order past them."""
         forms = [self.variant(problem, target, {"stores": name}, "rows") for name in ("plain", *past)]
         alike = len({(each.W, each.U, each.registers, each.together, each.run) for each in forms}) == 1
-        return float(target.kept if alike or graph_of(problem.formula).is_map else target.third)
+        elements = graph_of(problem.formula).is_map
+        half = elements and 0.49 < result_bytes(problem) / problem.bytes_moved() < 0.51
+        if half and not target.alone and not target.rates.waits:
+            return float(target.kept * PAST_HALF)
+        return float(target.kept if alike or elements else target.third)
 
     def _strings(self, problem: Any, target: Any) -> bool:
         """Whether it is a copy of long runs: two arrays of 12.8 MB of 32 took 358 us by vectors, 228 so (Zen 5)."""
@@ -390,12 +379,11 @@ class Reduce(Solver):
         Softmax of 64 x 128256 takes 2.6 ms where exponentials wait in its result, 1.7 where they are taken twice (Zen
         5); on a Zen 4 exponentials take twice as long.
         """
-        size = sum(DTYPES[each.dtype].itemsize for each in problem.arrays[: len(problem.results)] if each.kind == "row")
-        written = problem.rows * problem.n * size / target.rates.memory
+        left = result_bytes(problem) / target.rates.memory
         if next(iter(self.configs(problem, target)))["stores"] == "plain":
             short = self.registers(problem, self.vector(problem, target)[0])
-            return 0.0 if short or problem.in_place else written
-        return max(written, target.rates.vectors(last * target.rates.clock)) - written - last
+            return 0.0 if short or problem.in_place else left
+        return max(left, target.rates.vectors(last * target.rates.clock)) - left - last
 
     def rows_together(self, problem: Any, target: Any) -> int:
         """Rows that a pass walks before the next one begins."""
