@@ -124,18 +124,8 @@ def test_a_child_that_dies_is_told_of(monkeypatch, capsys):
 
 
 def test_a_short_run_finds_nothing():
-    command = [
-        sys.executable,
-        str(HERE / "fuzz.py"),
-        "--seconds",
-        "12",
-        "--seed",
-        "11",
-        "--stem",
-        "ger",
-        "--stem",
-        "gemv",
-    ]
+    words = "--seconds 6 --seed 11 --stem ger --stem gemv".split()
+    command = [sys.executable, str(HERE / "fuzz.py"), *words]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     counts = [re.fullmatch(r"(\w+): (\d+) cases, (\d+) calls, 0 findings", line) for line in ended.stdout.splitlines()]

@@ -84,7 +84,7 @@ def roofline_chains(kind):
 def judged(request):
     """What each CPU's assembly looks like; all of them are compiled for at once."""
     here = str(Path(__file__).parent)
-    paths = os.pathsep.join([here, str(Path(here).parent), str(Path(here).parents[1])])
+    paths = os.pathsep.join([here, str(Path(here).parent), str(Path(target.__file__).parents[2])])
     features = ",".join(f"+{feature}" for feature in FEATURES.split())
     started = {}
     for name in NAMES + OTHERS * request.config.option.slow:

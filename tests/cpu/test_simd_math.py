@@ -225,7 +225,7 @@ def run(target, *arguments):
     """This file as a script, for one set of instructions."""
     names = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
     environment = {key: value for key, value in os.environ.items() if key not in names or target == "native"}
-    environment |= TARGETS[target] | {"PYTHONPATH": str(ROOT)}
+    environment |= TARGETS[target] | {"PYTHONPATH": str(Path(cpu.__file__).parents[2])}
     return subprocess.Popen(
         [sys.executable, __file__, *map(str, arguments)], env=environment, stdout=subprocess.PIPE, text=True
     )

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from numbaprims.cpu import target
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+#: Where the package that is tested lies: an installed one has the bytecode that children may not write.
+ROOT = Path(target.__file__).parents[2]
 SECONDS = 100
 
 
