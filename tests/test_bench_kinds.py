@@ -171,6 +171,10 @@ def posed(words):
      "rnn --kind gru --dtype f32 --shapes 5x3x7x4 --layers 2 --directions 2 --lengths --backward"),
     ("attention --n 1 --h 4 --g 2 --l 3 --s 5 --e 8 --kind causal",
      "attention --dtype f32 --shapes 1x4x2x3x5x8 --kind causal"),
+    ("attention --n 4 --h 4 --g 2 --l 3 --s 5 --e 8 --kind padded --backward",
+     "attention --dtype f32 --shapes 4x4x2x3x5x8 --kind padded --backward"),
+    ("attention --n 2 --h 4 --g 2 --l 3 --s 5 --e 8 --kind windows",
+     "attention --dtype f32 --shapes 2x4x2x3x5x8 --kind windows"),
 ])  # fmt: skip
 def test_find_and_tune_name_problems_by_the_same_options(words, line):
     (problem,) = posed(words)

@@ -266,16 +266,18 @@ def _rnn_percent(*, one: bool = False) -> Metric:
     return _of(inside)
 
 
-def _attention_over(*, backward: bool = False, decode: bool = False) -> Metric:
+def _attention_over(*, backward: bool = False, decode: bool = False, masked: bool = False) -> Metric:
     def inside(record: Record) -> bool:
-        asked = (record["sizes"]["l"] == 1) == decode and ("backward" in record["switches"]) == backward
-        return asked and _f32(record)
+        asked = (record["sizes"]["l"] == 1) == decode or masked
+        asked = asked and ("backward" in record["switches"]) == backward
+        return asked and (record["suite"] in ("padded", "windows")) == masked and _f32(record)
 
     return _over(inside, "torch")
 
 
 def _many_queries(record: Record) -> bool:
-    return _plain(record, "backward") and record["sizes"]["l"] >= 128
+    unmasked = record["suite"] not in ("padded", "windows")
+    return _plain(record, "backward") and record["sizes"]["l"] >= 128 and unmasked
 
 
 def _figure10(record: Record) -> bool:
@@ -411,6 +413,15 @@ TARGETS = (
     Target("attention", "f32, inference, over torch", _attention_over(), "geomean", 1.0, 1.4),
     Target("attention", "f32, one query, over torch", _attention_over(decode=True), "geomean", 1.0, 1.4),
     Target("attention", "f32, training, over torch", _attention_over(backward=True), "geomean", 0.9, 1.2),
+    Target("attention", "f32, masks, over torch", _attention_over(masked=True), "geomean", 1.0, 1.4),
+    Target(
+        "attention",
+        "f32, masks, training, over torch",
+        _attention_over(backward=True, masked=True),
+        "geomean",
+        0.9,
+        1.2,
+    ),
     Target("attention", "f32, inference, over the better rival, worst", _any_over, "worst", 0.9, 1.1),
     Target("attention", "f32, 128 queries and more, of the peak", _of(_many_queries), "geomean", 60, 80, "%"),
     Target("rope", "f32, over the best rival", _any_over, "geomean", 1.3, 2),

@@ -102,6 +102,8 @@ class AttentionProblem(Problem):
         sizes = (self.batch, self.heads, self.groups, self.rows, self.keys, self.width)
         words += f" --shapes {'x'.join(map(str, sizes))}"
         kind = "causal" if self.causal else "full"
+        if self.mask and not self.causal:  # all rows of a head share it, or each has its own
+            kind = "windows" if self.lies("mask")[0] else "padded"
         return f"{words} --kind {kind}" + " --backward" * (self.way == "backward")
 
 
