@@ -142,7 +142,7 @@ def to_bf16(values: np.ndarray) -> np.ndarray:
 
 def from_bf16(patterns: np.ndarray) -> np.ndarray:
     """bf16 bit patterns as float32."""
-    return (patterns.astype(np.uint32) << 16).view(np.float32)
+    return np.left_shift(patterns, 16, dtype=np.uint32).view(np.float32)
 
 
 def chosen_solver(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

@@ -6,6 +6,9 @@ closures, exceptions and ``with`` blocks 0.9; the machine code is that of the mo
 Where variables live was found six times a kernel and read once, SSA form went through all blocks for each variable, and
 lowering resolved every operator again: 40 kernels of convolutions, products and pooling now take 4.3 s outside of LLVM
 instead of 6.1, and their object code is the same, byte for byte.
+
+LLVM may unroll loops, though kernels write out what matters: without it they compile in 0.9 of the time, but gemv takes
+1.19 times as long, sums of short columns 1.3 to 1.8 times (Zen 5).
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ def to_float64(storage: np.ndarray, dtype: str) -> np.ndarray:
     if dtype == "f16":
         return storage.view(np.float16).astype(np.float64)
     if dtype == "bf16":
-        return (storage.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        bits = np.left_shift(storage, 16, dtype=np.uint32)  # of no dimensions NumPy 1.26 takes the shift for int64
+        return bits.view(np.float32).astype(np.float64)
     return storage.astype(np.float64)
 
 
