@@ -3,6 +3,7 @@
 import argparse
 import math
 
+import numpy as np
 import pytest
 from contract import CALLS, made
 from test_bench import chosen, command_of
@@ -11,6 +12,7 @@ import numbaprims
 from numbaprims.bench import cases, runner
 from numbaprims.bench.cases import OURS
 from numbaprims.bench.problems import problem_of_case
+from numbaprims.bench.stems import attention
 from numbaprims.cli import problems
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.stems import STEMS
@@ -36,6 +38,9 @@ SMALL = [
     "resize --shapes 1x3x1x4x5x1x8x10 --kind nearest,linear --layout NHWC",
     "resize --shapes 1x3x1x4x5x1x8x10 --kind nearest,linear --layout NHWC --backward",
     "quantize --shapes quick",
+    "attention --shapes 3x4x2x5x8x8",
+    "attention --shapes 3x4x2x5x8x8 --backward",
+    "attention --shapes 3x4x2x5x8x8 --dtype f64,bf16,f16 --kind causal,padded,windows",
     "ctc --shapes 9x3x5x2 --dtype bf16,f16",
     "ctc --shapes 9x3x5x2 --dtype bf16,f16 --kind loss --backward",
     "random --shapes quick",
@@ -179,6 +184,22 @@ def posed(words):
 def test_find_and_tune_name_problems_by_the_same_options(words, line):
     (problem,) = posed(words)
     assert problem.bench_command() == f"numbaprims bench {line}"
+
+
+def test_masks_of_attention():
+    """Each text of a batch ends earlier than the one before; every other window has two parts."""
+
+    def mask(words):
+        (case,) = chosen(*words.split())
+        return attention._mask(case).storage
+
+    padded = mask("attention --shapes 4x2x2x3x8x8 --kind padded")
+    assert padded.shape == (4, 1, 1, 8) and (padded == 0).sum(-1).ravel().tolist() == [8, 7, 6, 5]
+    assert np.isneginf(padded[padded != 0]).all()
+    whole, parted = mask("attention --shapes 2x2x2x4x4x8 --kind windows")[:, 0]
+    assert (
+        not whole.any() and (parted == -100).tolist() == [[False] * 2 + [True] * 2] * 2 + [[True] * 2 + [False] * 2] * 2
+    )
 
 
 @pytest.mark.parametrize("stem", STEMS)
