@@ -101,7 +101,7 @@ def test_what_is_written_stays_in_the_caches_of_several_cores(threads, rows, op,
     """Where it is half of 34 to 40 MiB; of a sum it is a third, and what is read again stays."""
     x = np.empty((rows, 4096), np.float32)
     problem = OF_TENSORS["binary"](x, x.copy(), op) if op == "add" else OF_TENSORS["scale"](x, 2.0)
-    machine = dataclasses.replace(zen_4(), name="znver5")
+    machine = dataclasses.replace(zen_4(), name="znver5", cores_logical=2)
     with numbaprims.config(threads=threads):
         assert next(iter(solver("split").configs(problem, machine)))["stores"] == stores
 

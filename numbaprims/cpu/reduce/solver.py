@@ -304,8 +304,8 @@ class Reduce(Solver):
         """Bytes that the caches keep; of one thread less only where no sum is taken in another order past them."""
         forms = [self.variant(problem, target, {"stores": name}, "rows") for name in ("plain", *past)]
         alike = len({(each.W, each.U, each.registers, each.together, each.run) for each in forms}) == 1
-        elements = graph_of(problem.formula).is_map
-        half = elements and 0.49 < result_bytes(problem) / problem.bytes_moved() < 0.51
+        elements, moved = graph_of(problem.formula).is_map, problem.bytes_moved()
+        half = elements and 0.49 * moved < result_bytes(problem) < 0.51 * moved
         if half and not target.alone and not target.rates.waits:
             return float(target.kept * PAST_HALF)
         return float(target.kept if alike or elements else target.third)
