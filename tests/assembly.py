@@ -30,7 +30,7 @@ _COMPILE = """
 import json, sys
 from importlib import import_module
 for line in sys.stdin:
-    module, name, arguments = json.loads(line)
+    sys.path[:], module, name, arguments = json.loads(line)
     print(json.dumps(getattr(import_module(module), name)(*eval(arguments)).inspect_asm()), flush=True)
 """
 
@@ -62,7 +62,7 @@ def kernel_assembly(cpu, factory, *arguments):
     if target.current().arch not in ("x86_64", "amd64"):
         pytest.skip("Numba compiles for the architecture that it runs on")
     process = _compiler_for(cpu)
-    process.stdin.write(json.dumps([factory.__module__, factory.__name__, repr(arguments)]) + "\n")
+    process.stdin.write(json.dumps([sys.path, factory.__module__, factory.__name__, repr(arguments)]) + "\n")
     process.stdin.flush()
     answer = process.stdout.readline()
     assert answer, f"the compiler for {cpu} ended: its error is in the output"
