@@ -3,9 +3,7 @@
 Nothing that is compiled here runs.
 """
 
-import atexit
 import functools
-import json
 import os
 import re
 import subprocess
@@ -26,30 +24,16 @@ ARM = "aarch64-unknown-linux-gnu"
 CPUS = ("znver5", "sapphirerapids", "rocketlake", "x86-64-v3", "x86-64-v2", "neoverse-n1")
 X86_CPUS = CPUS[:-1]
 
-_COMPILE = """
-import json, sys
+_PRINT = """
+import sys
 from importlib import import_module
-for line in sys.stdin:
-    sys.path[:], module, name, arguments = json.loads(line)
-    print(json.dumps(getattr(import_module(module), name)(*eval(arguments)).inspect_asm()), flush=True)
+print(getattr(import_module(sys.argv[1]), sys.argv[2])(*eval(sys.argv[3])).inspect_asm())
 """
 
 
 def named(cpu, features=""):
     """The `CpuTarget` of a name: what LLVM implies by it, nothing of the host but its caches."""
     return target.described(ARM if cpu in ("generic", "neoverse-n1") else X86, cpu, features)
-
-
-@functools.cache
-def _compiler_for(cpu):
-    """A process that compiles for an x86 CPU as long as this one runs: each takes half a second to begin."""
-    environment = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", _COMPILE]
-    process = subprocess.Popen(
-        command, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    atexit.register(process.communicate)
-    return process
 
 
 @functools.cache
@@ -61,12 +45,11 @@ def kernel_assembly(cpu, factory, *arguments):
     """
     if target.current().arch not in ("x86_64", "amd64"):
         pytest.skip("Numba compiles for the architecture that it runs on")
-    process = _compiler_for(cpu)
-    process.stdin.write(json.dumps([sys.path, factory.__module__, factory.__name__, repr(arguments)]) + "\n")
-    process.stdin.flush()
-    answer = process.stdout.readline()
-    assert answer, f"the compiler for {cpu} ended: its error is in the output"
-    return json.loads(answer)
+    environment = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", _PRINT, factory.__module__, factory.__name__, repr(arguments)]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def emitted(cpu, emit, arguments, features=""):
