@@ -12,6 +12,7 @@ import numpy as np
 
 from numbaprims.bench.cases import aligned, aligned_empty, poison
 from numbaprims.bench.rivals import load_rival
+from numbaprims.reference.convert import from_bf16
 
 _NUMPY = {
     "f64": np.float64,
@@ -138,11 +139,6 @@ def to_bf16(values: np.ndarray) -> np.ndarray:
     """Finite float32 values as bf16 bit patterns, rounded to nearest even."""
     bits = np.asarray(values, np.float32, order="C").view(np.uint32)  # of a scalar too
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def from_bf16(patterns: np.ndarray) -> np.ndarray:
-    """bf16 bit patterns as float32."""
-    return np.left_shift(patterns, 16, dtype=np.uint32).view(np.float32)
 
 
 def chosen_solver(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

@@ -270,14 +270,17 @@ def _attention_over(*, backward: bool = False, decode: bool = False, masked: boo
     def inside(record: Record) -> bool:
         asked = (record["sizes"]["l"] == 1) == decode or masked
         asked = asked and ("backward" in record["switches"]) == backward
-        return asked and (record["suite"] in ("padded", "windows")) == masked and _f32(record)
+        return asked and _masked(record) == masked and _f32(record)
 
     return _over(inside, "torch")
 
 
+def _masked(record: Record) -> bool:
+    return record["switches"].get("kind") in ("padded", "windows")
+
+
 def _many_queries(record: Record) -> bool:
-    unmasked = record["suite"] not in ("padded", "windows")
-    return _plain(record, "backward") and record["sizes"]["l"] >= 128 and unmasked
+    return _plain(record, "backward") and record["sizes"]["l"] >= 128 and not _masked(record)
 
 
 def _figure10(record: Record) -> bool:

@@ -9,13 +9,18 @@ import numpy as np
 from numbaprims.dtypes import DTYPES
 
 
+def from_bf16(patterns: np.ndarray) -> np.ndarray:
+    """bf16 bit patterns as float32."""
+    # of no dimensions NumPy 1.26 takes `patterns << 16` for int64
+    return np.left_shift(patterns, 16, dtype=np.uint32).view(np.float32)
+
+
 def to_float64(storage: np.ndarray, dtype: str) -> np.ndarray:
     """The values of a storage array as float64, exactly."""
     if dtype == "f16":
         return storage.view(np.float16).astype(np.float64)
     if dtype == "bf16":
-        bits = np.left_shift(storage, 16, dtype=np.uint32)  # of no dimensions NumPy 1.26 takes the shift for int64
-        return bits.view(np.float32).astype(np.float64)
+        return from_bf16(storage).astype(np.float64)
     return storage.astype(np.float64)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -44,26 +44,33 @@ def _mask(case: Case) -> Operand | None:
     return Operand.of(np.where(apart, np.float32(low), np.float32(0)), DTYPES[case.dtype])
 
 
+def _four(reads: Iterable[Any]) -> tuple[Any, Any, Any, Any]:
+    """q, k, v, and the mask or None."""
+    q, k, v, mask, *_ = (*reads, None)
+    return q, k, v, mask
+
+
 def ours(case: Case, draw: Draw) -> Ours:
     """Our call; of training the gradient of v is what is looked at."""
     n, h, g, rows, keys, e = (case[name] for name in SIZES)
-    causal, added = case["kind"] == "causal", _mask(case)
+    causal = case["kind"] == "causal"
     reads = {"q": draw((n, h, rows, e)), "k": draw((n, g, keys, e)), "v": draw((n, g, keys, e))}
-    q, k, v = (each.ours for each in reads.values())
-    mask, exact_mask = (None, None) if added is None else (added.ours, shared.exact(added.values()))
+    if (added := _mask(case)) is not None:
+        reads["mask"] = added
+    q, k, v, mask = _four(each.ours for each in reads.values())
     take = shared.spread(g, 2)
 
     def part(values: np.ndarray) -> np.ndarray:
         return values[:, take] if case.get("backward") else values[:, take * (h // g)]
 
     def definition(values: list[np.ndarray]) -> Any:
-        q, k, v = (shared.exact(each) for each in values)
+        q, k, v, mask = _four(shared.exact(each) for each in values)
         k, v = k[:, take], v[:, take]
         if not case.get("backward"):
-            return reference.forward(q[:, take * (h // g)], k, v, exact_mask, causal, default_scale(e))[0]
+            return reference.forward(q[:, take * (h // g)], k, v, mask, causal, default_scale(e))[0]
         q = q.reshape(n, g, h // g, rows, e)[:, take].reshape(n, -1, rows, e)
-        found = reference.forward(q, k, v, exact_mask, causal, default_scale(e))
-        return reference.backward(np.ones_like(found[0]), q, k, v, *found, exact_mask, causal, default_scale(e))[2]
+        found = reference.forward(q, k, v, mask, causal, default_scale(e))
+        return reference.backward(np.ones_like(found[0]), q, k, v, *found, mask, causal, default_scale(e))[2]
 
     terms = e + keys
     if not case.get("backward"):
@@ -73,10 +80,8 @@ def ours(case: Case, draw: Draw) -> Ours:
             terms, out, bound="copy or fma",
         )  # fmt: skip
     backward: Any = numbaprims.attention_backward
-    train, dout = (
-        partial(numbaprims.attention_train, q, k, v, mask=mask, causal=causal),
-        draw((n, h, rows, e), 1.0, 1.0).ours,
-    )
+    train = partial(numbaprims.attention_train, q, k, v, mask=mask, causal=causal)
+    dout = draw((n, h, rows, e), 1.0, 1.0).ours
 
     def both() -> Any:
         out, lse = train()
@@ -90,11 +95,9 @@ def ours(case: Case, draw: Draw) -> Ours:
 
 
 def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
-    q, k, v = (each.torch for each in p.reads.values())
+    q, k, v, mask = _four(each.torch for each in p.reads.values())
     attend = torch.nn.functional.scaled_dot_product_attention
-    words = {"is_causal": case["kind"] == "causal", "enable_gqa": case["h"] != case["g"]}
-    if (mask := _mask(case)) is not None:
-        words["attn_mask"] = mask.torch
+    words = {"is_causal": case["kind"] == "causal", "enable_gqa": case["h"] != case["g"], "attn_mask": mask}
     if not case.get("backward"):
 
         def inference() -> Any:
@@ -112,11 +115,10 @@ def _torch(torch: Any, case: Case, p: Ours) -> dict[str, Contender]:
 
 
 def _onnxruntime(case: Case, p: Ours, threads: int) -> dict[str, Contender]:
-    q, k, v = (each.storage for each in p.reads.values())
+    q, k, v, mask = _four(each.storage for each in p.reads.values())
     constants = {"k": k, "v": v}
-    if (mask := _mask(case)) is not None:  # it takes none that several queries share
-        shape = (case["n"], 1, case["l"], case["s"])
-        constants["mask"] = np.ascontiguousarray(np.broadcast_to(mask.storage, shape))
+    if mask is not None:  # it takes none that several queries share
+        constants["mask"] = np.ascontiguousarray(np.broadcast_to(mask, (case["n"], 1, case["l"], case["s"])))
     node = Node("Attention", ("x", *constants), "y", {"is_causal": int(case["kind"] == "causal")})
     return shared.onnxruntime([node], q, q.shape, threads, constants=constants)
 
