@@ -37,6 +37,16 @@ def make_count(times: int) -> RangeKernel:
     return count
 
 
+def make_order() -> RangeKernel:
+    """out[a[0]] = the first tile, a[0] += 1."""
+
+    @range_kernel("test_order", TYPES, spec=())
+    def order(args, worker, lo, hi):
+        store_scalar(args.out, atomic_add_word(address_of(args.a), 1), lo)
+
+    return order
+
+
 def make_dump() -> RangeKernel:
     """Everything that a kernel is given, as bits."""
 
@@ -138,7 +148,7 @@ def make_reverse(back: bool) -> RangeKernel:
     return reverse
 
 
-ONCE, TWICE, DUMP = make_count(1), make_count(2), make_dump()
+ONCE, TWICE, ORDER, DUMP = make_count(1), make_count(2), make_order(), make_dump()
 THERE, BACK = make_mix(False), make_mix(True)
 
 

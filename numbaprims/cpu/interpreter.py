@@ -36,6 +36,7 @@ from numbaprims.cpu.program_words import (
     BLOCK_WORDS,
     FIXED,
     H_ARGS,
+    H_BACK,
     H_CHUNK,
     H_CHUNKS,
     H_KERNEL,
@@ -110,7 +111,7 @@ def finished(done, lines):  # type: ignore[no-untyped-def]
 
 
 @helper
-def run_turn(kernel, args, worker, workers, lines, parts, done, turn, tiles, chunk, chunks):  # type: ignore[no-untyped-def]
+def run_turn(kernel, args, worker, workers, lines, parts, done, turn, tiles, chunk, chunks, back):  # type: ignore[no-untyped-def]
     """What this worker gets of a turn's chunks: its own, then those of others."""
     did = 0
     own = worker * parts // workers
@@ -123,7 +124,7 @@ def run_turn(kernel, args, worker, workers, lines, parts, done, turn, tiles, chu
             c = take(queues + 8 * LINE * q, turn, count)
             if c < 0:
                 break
-            first = (lo + c) * chunk
+            first = (lo + (count - 1 - c if back else c)) * chunk
             call_range(kernel, args, worker, first, min(first + chunk, tiles))
             did += 1
     if did != 0:
@@ -224,16 +225,23 @@ def make_interpreter(alone: bool) -> RangeKernel:
                     args = base + load_word(phase, H_ARGS)
                     if tiles == PER_WORKER:
                         tiles = workers
-                    if alone:
+                    chunks, back = load_word(phase, H_CHUNKS), load_word(phase, H_BACK) != 0
+                    if alone and not back:
                         call_range(kernel, args, 0, 0, tiles)
+                    elif alone:
+                        chunk = load_word(phase, H_CHUNK)
+                        for c in range(chunks):
+                            first = (chunks - 1 - c) * chunk
+                            call_range(kernel, args, 0, first, min(first + chunk, tiles))
                     else:
-                        chunks = load_word(phase, H_CHUNKS)
                         if finished(done, lines) < before + chunks:
                             chunk = max(load_word(phase, H_CHUNK), 1)
                             if chunks == 1:
                                 chunk = tiles
                             parts = 1 if load_word(phase, H_ONE) != 0 else lines
-                            run_turn(kernel, args, worker, workers, lines, parts, done, turn, tiles, chunk, chunks)
+                            run_turn(
+                                kernel, args, worker, workers, lines, parts, done, turn, tiles, chunk, chunks, back
+                            )
                             wait_for(done, lines, before + chunks)
                         before += chunks
                         turn += 1

@@ -53,6 +53,8 @@ class Phase(NamedTuple):
     """Whether workers take the next chunk of all: for few tiles of different sizes that keep nothing for the next."""
     block: int = 0
     """Which of the run's blocks it takes its arguments from."""
+    back: bool = False
+    """Whether a worker takes its last chunk first: what the phase before has read last is still in a cache."""
 
 
 class Bind(NamedTuple):
@@ -211,7 +213,7 @@ class Program:
                     tiles = phase.tiles if phase.chunk != PER_WORKER else PER_WORKER
                     own = _chunks(phase)
                     phases += (phase.kernel.address, tiles, max(1, phase.chunk), own)
-                    phases += (int(phase.one_queue), args[phase.block])
+                    phases += (int(phase.one_queue), int(phase.back), args[phase.block])
                     chunks += own
             starts = [BLOCK_WORDS * number for number in range(len(run.blocks))]
             block_at = put(blocks, *(start + word for start in starts for word in (B_WORDS, B_BIND)))
@@ -238,7 +240,8 @@ class Program:
                 cut = "once for all workers" if phase.chunk == PER_WORKER else f"{phase.tiles} tiles"
                 if 1 < phase.chunk < phase.tiles:
                     cut += f", {phase.chunk} at a time"
-                lines.append(f"{indent}{phase.kernel.name}: {cut}" + (", one queue" if phase.one_queue else ""))
+                cut += ", one queue" * phase.one_queue + ", the last ones first" * phase.back
+                lines.append(f"{indent}{phase.kernel.name}: {cut}")
         if self.shared or self.worker:
             lines.append(f"scratch: {self.shared} bytes shared, {self.worker} a worker")
         if self.most_workers == 1:

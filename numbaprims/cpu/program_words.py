@@ -21,8 +21,8 @@ PER_WORKER = -1
 ALONE, TOGETHER, NONE, THREADS, RUNS, RUN = range(6)
 # Of a run.
 R_PHASES, R_STEPS, R_CHUNKS, R_PHASE, R_BLOCKS, R_BLOCK, RUN_WORDS = range(7)
-# Of a phase; `one` says whether there is one queue for all workers.
-H_KERNEL, H_TILES, H_CHUNK, H_CHUNKS, H_ONE, H_ARGS, PHASE_WORDS = range(7)
+# Of a phase; `one` says whether there is one queue for all workers, `back` whether the last chunk comes first.
+H_KERNEL, H_TILES, H_CHUNK, H_CHUNKS, H_ONE, H_BACK, H_ARGS, PHASE_WORDS = range(8)
 # Of a block: where it lies among a worker's arguments, whether it begins with the words of the call, words that are
 # fixed (from which on, how many times FIXED of them, where they stand), and those that are bound, the ones that move
 # from step to step first.

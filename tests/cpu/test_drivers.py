@@ -16,6 +16,7 @@ from toy_ranges import (
     GUARD,
     INTS,
     ONCE,
+    ORDER,
     THERE,
     TWICE,
     TYPES,
@@ -89,15 +90,26 @@ def test_a_phase_waits_for_the_one_before_and_steps_are_counted(n, chunks, steps
         np.testing.assert_array_equal(a, mixed(start, steps))
 
 
-@pytest.mark.parametrize("one_queue", [False, True])
+@pytest.mark.parametrize("order", [{}, {"one_queue": True}, {"back": True}], ids=["own", "one", "back"])
 @pytest.mark.parametrize("workers", [1, 2, 16, 17, 40])
 @pytest.mark.parametrize("tiles, chunk", [(3, 1), (40, 1), (41, 2), (1000, 7)])
-def test_every_tile_once_with_more_workers_than_queues_or_chunks(tiles, chunk, workers, one_queue):
-    program = program_of([], [Phase(ONCE, tiles, chunk, one_queue)])
+def test_every_tile_once_with_more_workers_than_queues_or_chunks(tiles, chunk, workers, order):
+    program = program_of([], [Phase(ONCE, tiles, chunk, **order)])
     out, visits = np.zeros(tiles + 2 * GUARD, np.int64), np.zeros(64, np.int64)
     parallel_driver()(program.address, workers, id(out), id(visits), *[0] * 7, *[0] * 6)
     assert (out[GUARD:-GUARD] == 1).all() and not out[:GUARD].any() and not out[-GUARD:].any()
     assert visits.sum() == -(-tiles // chunk) and not visits[workers:].any()
+
+
+@pytest.mark.parametrize("tiles, chunk", [(1, 1), (5, 1), (23, 4), (24, 4), (9, 20)])
+def test_the_last_chunk_first(tiles, chunk):
+    """By a worker of several too, of what is its own."""
+    program = program_of([], [Phase(ORDER, tiles, chunk, back=True), Phase(ORDER, tiles, chunk)])
+    starts = list(range(0, tiles, chunk))
+    for driver, forwards in ((serial_driver(), [0]), (parallel_driver(), starts)):  # alone all at once
+        begun, count = np.full(64, -1), np.zeros(1, np.int64)
+        driver(program.address, 1, id(begun), id(count), *[0] * 7, *[0] * 6)
+        assert begun[: count[0]].tolist() == [*starts[::-1], *forwards]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])

@@ -112,9 +112,10 @@ def test_floats_of_a_part_are_constants_or_those_of_the_call():
 
 
 def test_a_program_prints_what_it_runs():
-    program = program_of([], [(ONCE, 10, 3), Phase(TWICE, 1, PER_WORKER)], steps=2, shared=64)
+    phases = [Phase(ONCE, 10, 3, back=True), Phase(TWICE, 1, PER_WORKER)]
+    program = program_of([], phases, steps=2, shared=64)
     assert str(program).splitlines() == [
-        "2 times:", "  test_count: 10 tiles, 3 at a time", "  test_count: once for all workers",
+        "2 times:", "  test_count: 10 tiles, 3 at a time, the last ones first", "  test_count: once for all workers",
         "scratch: 64 bytes shared, 0 a worker",
     ]  # fmt: skip
     assert str(program_of([], [(ONCE, 1, 1)])) == "test_count: 1 tiles\nin the calling thread"

@@ -1,7 +1,8 @@
 """Formulas in two phases: what is known of each channel, in scratch memory, and then the rows of channels.
 
 At inference with channels last their factors are computed once.  In training statistics are sums down the columns, a
-block of channels at a time, in pieces of rows; the results follow in whole rows, one behind the other.
+block of channels at a time, in pieces of rows; the results follow in whole rows, the last piece first: gradients of 3
+to 10 MB take 0.72 to 0.93 of the time so, of more 0.97 (Emerald Rapids, 2 MiB of second level).
 """
 
 from __future__ import annotations
@@ -63,8 +64,13 @@ def joined(problem: Any, make: Make) -> Program | None:
         results=words[:1], inputs=words[1:],
     )  # fmt: skip
     numbers = range(sum(kind == "number" for _, kind in first.operands))
+    programs = make(begin, False), make(end, True)
+    if table is FINISHED:  # what the sums have read last is in the caches still
+        (run,) = programs[1].runs
+        back = run._replace(phases=tuple(each._replace(back=True) for each in run.phases))
+        programs = programs[0], dataclasses.replace(programs[1], runs=(back,))
     parts = [
-        Part(make(begin, False), [places[name] for name in (*given, *inputs)], list(numbers)),
-        Part(make(end, True), [places[name] for name in taken], []),
+        Part(programs[0], [places[name] for name in (*given, *inputs)], list(numbers)),
+        Part(programs[1], [places[name] for name in taken], []),
     ]
     return join(parts, shared=dict.fromkeys(handed, channels * DTYPES[compute].itemsize))

@@ -65,6 +65,12 @@ PAST_LINES = 1.25
 #: the caches, 240 by plain stores, of 39.8 298 both ways, scaling of 32 220 and 198; the sum of two such arrays, of
 #: which two thirds are read again, 155 and 187 (Zen 5).
 PAST_HALF = 1.2
+#: The second-level caches of what reads two arrays and more, where the third level waits: lines that are stored there
+#: are read first, past it they are not.  A sum of 4.8 MB took 169 us, 118 so, with a product behind it 333 and 297,
+#: with the sum of all 209 and 236; of 38 MB 1.35 ms and 1.02, 2.75 and 2.44, 1.83 and 1.90, two threads 0.68 and 0.53,
+#: 1.34 and 1.26, 0.90 and 0.93; gradients of batch norm of 10 to 77 MB 0.8 of the time.  What reads one array is plain:
+#: batch norm 0.93 ms and 0.75, twice in a row 1.95 and 2.1 (Emerald Rapids).
+PAST_SEVERAL = 2.0
 #: Runs are walked in the order of the source from so much of the third-level cache on: of 20 MB of 32, 160 x 1000 x 16
 #: turned, they take 425 us and in the order of the result 1,237 on one thread, 206 and 179 on two; of 26 MB, 200 x 1024
 #: x 16, 718 and 1,640, 391 and 764 (Zen 4).  Where a core has to be asked for what it reads, from the second-level
@@ -289,7 +295,7 @@ class Reduce(Solver):
         # what waits in the row of a result was asked for while there was something to compute; where a core has no more
         # under way, softmax of 36864 x 384 took 8.0 ms so, 6.2 past the caches (Emerald Rapids)
         moved = problem.bytes_moved() * spread(problem)
-        kept = target.third if moved < target.kept * PAST else self._kept_bytes(problem, target, past)
+        kept = self._kept_bytes(problem, target, past)
         large = moved >= kept * PAST and not problem.in_place
         near_by = target.rates.waits and 6 * problem.n * size <= target.l1d  # beside what waits and is asked for
         large = large and (near_by or not self._waits(problem))
@@ -302,13 +308,18 @@ class Reduce(Solver):
 
     def _kept_bytes(self, problem: Any, target: Any, past: list[str]) -> float:
         """Bytes that the caches keep; of one thread less only where no sum is taken in another order past them."""
-        forms = [self.variant(problem, target, {"stores": name}, "rows") for name in ("plain", *past)]
-        alike = len({(each.W, each.U, each.registers, each.together, each.run) for each in forms}) == 1
         elements, moved = graph_of(problem.formula).is_map, problem.bytes_moved()
+        several = sum(each.kind == "row" for each in problem.arrays[len(problem.results) :]) > 1
+        if not (target.rates.waits and several) and moved * spread(problem) < target.kept * PAST:
+            return float(target.third)
+        forms = [self.variant(problem, target, {"stores": name}, "rows") for name in ("plain", *past)]
+        alike = elements or len({(each.W, each.U, each.registers, each.together, each.run) for each in forms}) == 1
+        if target.rates.waits and several:
+            return float(PAST_SEVERAL * target.l2 * (1 if target.alone and alike else target.cores_logical))
         half = elements and 0.49 * moved < result_bytes(problem) < 0.51 * moved
         if half and not target.alone and not target.rates.waits:
             return float(target.kept * PAST_HALF)
-        return float(target.kept if alike or elements else target.third)
+        return float(target.kept if alike else target.third)
 
     def _strings(self, problem: Any, target: Any) -> bool:
         """Whether it is a copy of long runs: two arrays of 12.8 MB of 32 took 358 us by vectors, 228 so (Zen 5)."""
@@ -477,7 +488,8 @@ class Reduce(Solver):
         made = []
         for variant, tiles in phases:
             chunk = target.rates.grain(tiles, work)
-            made.append(Phase(make_kernel(variant), tiles, chunk))
+            back = variant.role != "merge" and variant.at % 2 == 1
+            made.append(Phase(make_kernel(variant), tiles, chunk, back=back))
         binds = None
         if len(problem.arrays) > 7:
             binds = {f"a{k}": array(k) for k in range(len(problem.arrays))}

@@ -77,6 +77,8 @@ PAGES = 6000
 #: The same where the third level waits: log-softmax of 21 x 262144 took 3.6 ms so, 11.3 swept, of 300 x 3000 0.63 and
 #: 0.85, its gradient 1.2 and 0.66 (Emerald Rapids).
 PAGES_WAITING = 700
+#: Second-level caches it takes there: gradients of softmax of 3136 x 64, 2.4 MB, took 30 us so, 36 swept (two threads).
+NEAR = 1.5
 #: Cycles that the exponentials of a row's lanes take to become one sum: cross entropy of 256 x 10 9.1 us without, 10.7
 #: so (Granite Rapids).
 MERGED = 30
@@ -90,6 +92,7 @@ def sweeps(problem: Any, target: Any, W: int) -> int:
     One, from memory, where sums and a row of elements stay in a core's first cache, else as many as it follows: of rows
     of 8 KB the largest of each take 4.6 ms by one and 5.2 by eight, of 16 KB 7.7 and 5.2 (Zen 4).  From the last cache
     sums of 4096 x 1000 took 217 us by one and 187 by eight, variances 293 and 229, of 6000 x 1000 452 and 615 (Zen 5).
+    Elements a page apart where that waits: sums of 2048 x 768 263 and 223, maxima 286 and 242 (Emerald Rapids).
     """
     side, runs = problem.kept[-1], len(problem.reduced)
     # exponentials of one element at a time would be two
@@ -99,7 +102,8 @@ def sweeps(problem: Any, target: Any, W: int) -> int:
     sums = side * sum(parts_of(problem)) * DTYPES[problem.compute].itemsize
     last = max(target.l2, target.third)
     moved = problem.bytes_moved()
-    if moved <= last / 4 or sums > last / 2:
+    near = NEAR * target.l2 if target.rates.waits and elements >= PAGE else last / 4
+    if moved <= near or sums > last / 2:
         return 0
     return 1 if sums + elements <= 0.75 * target.l1d and moved > last / 2 else STREAMS
 
@@ -202,15 +206,16 @@ class Across(Reduce):
         steps = [abs(reduced[-1]) * size for _, reduced in problem.strides if reduced]
         swept, wider = bool(sweeps(problem, target, self.vector(problem, target)[0])), self.wider(problem, target)
         waits, pages = target.rates.waits, problem.n * sum(each.kind == "row" for each in problem.arrays)
+        finished = problem.formula.partition(ENDING)[0] in FINISHED and moved > target.l2
         far = moved > target.l2 and pages > PAGES_WAITING if waits else moved > target.third / 4
-        apart = APART if far and max(steps) >= PAGE else 0.0
+        # behind blocks of columns the second phase finds nothing in the caches, behind chunks the last ones
+        near = not waits or not finished or moved <= NEAR * target.l2
+        apart = APART if not near or (far and max(steps) >= PAGE) else 0.0
         if swept:
             apart = ASIDE
         if target.rates.follows and leaves_rows(problem):
             apart = APART if max(steps) > 0.9 * PAGE and problem.n * len(steps) > PAGES else 0.0
-        sums = not leaves_rows(problem) or (
-            problem.formula.partition(ENDING)[0] in FINISHED and target.l2 < moved <= target.third
-        )
+        sums = not leaves_rows(problem) or (finished and moved <= target.third)
         if apart and not waits and wider > 1 and (sums or wider == CHEAP):
             apart = 0.0 if sums and not (swept and moved > target.third) else WIDE
         apart *= moved / target.bandwidth(moved)
