@@ -1,10 +1,13 @@
 """Loads, stores, tails and pointers of every element type; memory that must not be touched lies on a locked page."""
 
 import ctypes
+import re
 import sys
 
 import numpy as np
 import pytest
+from assembly import X86_CPUS, emitted, instructions
+from llvmlite import ir
 
 from numbaprims.cpu import target
 from numbaprims.cpu.jit import range_kernel
@@ -40,6 +43,7 @@ from numbaprims.cpu.simd import (
     store_stream,
     stream_fence,
 )
+from numbaprims.cpu.simd.emit import load_value, store_value
 
 ARGS = Arguments(arrays=("out", "a", "index", "wide_index"), ints=("count",))
 ROWS = 18
@@ -235,6 +239,23 @@ def test_tails_touch_nothing_else(elem, rng, locked):
         assert not written[: len(written) - count].any()
         run(head, written, source, ints=(count,))  # its elements begin on the first byte of the page
         assert (written[W - count : W] == source[:count]).all() and not written[: W - count].any()
+
+
+@pytest.mark.skipif(target.current().arch != "x86_64", reason="LLVM's x86 may not be there")
+@pytest.mark.parametrize("cpu", X86_CPUS)
+def test_a_vector_of_several_registers_is_written_in_order(cpu):
+    """The parts of a line that two stores share leave the core together."""
+    vector = ir.VectorType(ir.FloatType(), 32)
+
+    def emit(builder, of, to):
+        value = load_value(builder, of, ir.Constant(ir.IntType(64), 0), vector)
+        store_value(builder, to, ir.Constant(ir.IntType(64), 0), builder.fadd(value, value))
+        return ()
+
+    code = instructions(emitted(cpu, emit, [ir.FloatType().as_pointer()] * 2), cpu)
+    places = [int(at or 0) for line in code for at in re.findall(r"mov\w*\s+%[xyz]mm\d+, (\d*)\(%rsi\)", line)]
+    size = {"x86-64-v2": 16, "x86-64-v3": 32}.get(cpu, 64)
+    assert places == list(range(0, 128, size)), code
 
 
 @pytest.mark.parametrize("elem", ["f32", "f64"])
