@@ -1,10 +1,13 @@
 """Results past the caches: the bits of those in them, nothing beside them, wherever lines begin; copies of elements."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import numbaprims
 from numbaprims.cpu import target
+from numbaprims.cpu.rates import PROFILES
 from numbaprims.cpu.resize import solvers
 
 
@@ -19,6 +22,29 @@ def test_lines_past_the_caches(rng, monkeypatch, dtype, mode):
             whole = np.full(want.size + 64, 7, dtype)
             y = whole[start : start + want.size].reshape(want.shape)
             numbaprims.resize(x, result, mode=mode, out=y)
+            np.testing.assert_array_equal(y, want)
+            assert (whole[:start] == 7).all() and (whole[start + want.size :] == 7).all()
+
+
+@pytest.mark.parametrize("dtype", ["f", "d"])
+def test_lines_that_are_written_at_once(rng, as_cpu, dtype):
+    """Where the third level waits, of rows that are as long as two vectors; not what the second level holds."""
+    near = dataclasses.replace(target.current(), l2=1 << 12, measured=PROFILES["sapphirerapids"])
+    for source, result in (((8, 28), (16, 56)), ((14, 14), (28, 28)), ((16, 20), (32, 50)), ((5, 16), (15, 16))):
+        source, result = ((h, w * 4 // np.dtype(dtype).itemsize) for h, w in (source, result))
+        x = (rng.random((2, 3, *source)) * 200).astype(dtype)
+        as_cpu(dataclasses.replace(near, l2=1 << 30))
+        want = numbaprims.resize(x, result, mode="nearest")
+        as_cpu(near)
+        problem = numbaprims.explain(numbaprims.resize, x, result, mode="nearest").problem
+        for machine in (near, dataclasses.replace(near, l2=1 << 30)):
+            program = str(solvers.Lines().program(problem, machine, {}))
+            # a line is one vector
+            assert ("resize_whole_lines" in program) == (machine is near and near.vector_bytes == 64), program
+        for start in (0, 1, 7, 15):
+            whole = np.full(want.size + 64, 7, dtype)
+            y = whole[start : start + want.size].reshape(want.shape)
+            numbaprims.resize(x, result, mode="nearest", out=y)
             np.testing.assert_array_equal(y, want)
             assert (whole[:start] == 7).all() and (whole[start + want.size :] == 7).all()
 

@@ -15,6 +15,7 @@ from numbaprims.cpu.simd import (
     load,
     load_scalar,
     splice,
+    store_aligned,
     store_first,
     store_narrow,
     store_narrow_first,
@@ -100,16 +101,25 @@ def make_copied_lines(bits: int, how: str, rows: int, W: int) -> RangeKernel:
     return copied
 
 
+@helper
+def put_line(to, i, value, past):  # type: ignore[no-untyped-def]
+    """A line of the result, past the caches or not."""
+    if past:
+        store_stream(to, i, value)
+    else:
+        store_aligned(to, i, value)
+
+
 @functools.cache
-def make_whole_lines(bits: int, how: str, W: int) -> RangeKernel:
+def make_whole_lines(bits: int, how: str, W: int, past: bool) -> RangeKernel:
     """As `make_copied_lines`, of rows that lie one behind the other and are whole vectors.
 
-    Wherever a tile begins, vectors are put together to lines of the result and written past the caches.
+    Wherever a tile begins, vectors are put together to lines of the result and written at once, `past` the caches too.
     """
     elem = f"u{bits}"
     types = ARGS.types(out=elem, x=elem, index=f"i{bits}", base="i64", rows="i64", slots="i64")
 
-    @range_kernel("resize_whole_lines", types, spec=(bits, how, W))
+    @range_kernel("resize_whole_lines", types, spec=(bits, how, W, past))
     def whole_lines(args, worker, lo, hi):  # type: ignore[no-untyped-def]
         table, base, source, width = args.index, args.base, args.source, args.width
         rows = advance(args.rows, args.heights)
@@ -129,26 +139,27 @@ def make_whole_lines(bits: int, how: str, W: int) -> RangeKernel:
                 if h == first:
                     store_first(to, W - head, head, begin)
                 else:
-                    store_stream(to, 0, splice(held, begin, head))
+                    put_line(to, 0, splice(held, begin, head), past)
                 held = begin
                 if run == 2:
                     for b in range(1, args.blocks):
                         value = take(of, load_scalar(base, b), load(table, b * W, W), source, how)
                         line = splice(held, value, head)
-                        store_stream(to, b * W, line)
-                        store_stream(to, b * W + width, line)
+                        put_line(to, b * W, line, past)
+                        put_line(to, b * W + width, line, past)
                         held = value
-                    store_stream(to, width, splice(held, begin, head))
+                    put_line(to, width, splice(held, begin, head), past)
                 else:
                     for b in range(1, args.blocks):
                         value = take(of, load_scalar(base, b), load(table, b * W, W), source, how)
                         for r in range(run):
-                            store_stream(to, b * W + r * width, splice(held, value, head))
+                            put_line(to, b * W + r * width, splice(held, value, head), past)
                         held = value
                     for r in range(1, run):
-                        store_stream(to, r * width, splice(held, begin, head))
+                        put_line(to, r * width, splice(held, begin, head), past)
                 h += run
             store_first(out, end * width + head - W, W - head, splice(held, held, head))
-        stream_fence()
+        if past:
+            stream_fence()
 
     return whole_lines

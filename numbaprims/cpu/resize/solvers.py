@@ -171,7 +171,7 @@ class Lines(Solver):
         rows, into, of = taps[0] * taps[1], -(-w * c // W), -(-wide * c // W)
         mixed = into * taps[2] * each
         if p.copies:
-            twice, (many, _) = self.twice(p, target), self.rows_as_one(p, w * c, wide * c)
+            twice, (many, _) = self.twice(p, target), self.rows_as_one(p, target, w * c, wide * c)
             W, each, many = (twice, TWICE, 1) if twice else (W, max(each, COPY), many)
             return "row", planes * d * h / many * (-(-w * c * many // W) * each + ROW / 8)
         if rows == 1:
@@ -194,7 +194,7 @@ class Lines(Solver):
         for (index, _), size, times in zip(p.tables()[1:], p.source[1:], (rows, 2), strict=True):
             if not np.array_equal(index[:, 0], np.arange(times * size) // times):
                 return 0
-        if self.rows_as_one(p, w, p.source[2])[0] > 1 and not self.one_plane(p):
+        if self.rows_as_one(p, target, w, p.source[2])[0] > 1 and not self.one_plane(p):
             return 0
         return min(max(4, int(target.vector_bytes) // DTYPES[p.dtype].itemsize), 1 << (w.bit_length() - 1))
 
@@ -206,13 +206,22 @@ class Lines(Solver):
             for (_, h, _), steps in zip(sizes, p.strides, strict=True)
         )
 
-    def rows_as_one(self, p: Any, width: int, source: int) -> tuple[int, int]:
+    def lined(self, p: Any, target: Any) -> bool:
+        """Whether copies are put together to whole lines of the result, wherever it begins.
+
+        Where the third level waits, lines that are written at once are not read before: 512 planes of 28 x 28 float32
+        to 56 x 56 took 404 us by rows of three and a half, 307 so, two threads 207 and 157, 128 of them 79 and 59, 40
+        and 32; of 64, which half of the second level holds, 31 and 28, 18 and 24 (Emerald Rapids).
+        """
+        return bool(p.copies and target.rates.waits and p.bytes_moved() > 0.75 * target.l2)
+
+    def rows_as_one(self, p: Any, target: Any, width: int, source: int) -> tuple[int, int]:
         """Rows of the result, and those of the source that they copy, that one table takes as one row; (1, 1) if none.
 
         Rows that are no vectors begin and end within lines: 64 x 14 x 14 float32 to 28 x 28 took 9.1 us (Zen 4).
         """
-        lies = [steps[3] for steps in p.strides]
-        if not p.copies or lies != [width, source] or source > lanes(self.element(p), LINE):
+        lies, reach = [steps[3] for steps in p.strides], lanes(self.element(p), LINE) * (1 + self.lined(p, target))
+        if not p.copies or lies != [width, source] or source > reach:
             return 1, 1
         index, (h, high) = p.tables()[1][0][:, 0], (p.result[1], p.source[1])
         most = [n for n in range(2, h + 1) if h % n == 0 and n * width <= TABLE and high * n % h == 0]
@@ -250,11 +259,12 @@ class Lines(Solver):
             weight = np.repeat(weight, c, 0)
         height, high = p.result[1], p.source[1]
         ints = _steps(p)
-        into, of = self.rows_as_one(p, width, source)
-        # rows of the result are whole lines, one behind the other, and no cache holds them
-        past = p.bytes_moved() > target.third * PAST and item * W == LINE and width * into % W == 0 and p.result[0] == 1
-        past = past and ints["out_w"] == 1 and ints["out_h"] == width
-        twice = 0 if past else self.twice(p, target)
+        into, of = self.rows_as_one(p, target, width, source)
+        past = p.bytes_moved() > target.third * PAST
+        # lines of the result, as its rows lie one behind the other
+        whole = item * W == LINE and width * into % W == 0 and p.result[0] == 1
+        whole = whole and ints["out_w"] == 1 and ints["out_h"] == width and (past or self.lined(p, target))
+        twice = 0 if whole else self.twice(p, target)
         if into > 1 and not twice:
             index = (tables[1][0][:into, :, None] * source + index[:, 0]).reshape(-1, 1)
             weight, height, high = np.ones(index.shape), height // into, high // of
@@ -312,8 +322,8 @@ class Lines(Solver):
             kernel = make_sums(p.dtype, counted, index.shape[1], table.how, W)
         elif p.copies:
             ints["slots"] = int(runs.ctypes.data)
-            if past and table.how != "gather":
-                kernel = make_whole_lines(8 * item, table.how, W)
+            if whole and table.how != "gather":
+                kernel = make_whole_lines(8 * item, table.how, W, past)
             elif twice:
                 kernel = make_copied_lines(8 * item, "twice", alike, twice)
             else:
@@ -326,7 +336,7 @@ class Lines(Solver):
                 ints["slots"] = int(runs.ctypes.data)
                 kernel = make_stairs(p.dtype, table.how, W)
             else:
-                past = past and order == "ring" and full == 2 and p.dtype == acc and can_permute(elem, W)
+                past = past and whole and order == "ring" and full == 2 and p.dtype == acc and can_permute(elem, W)
                 kernel = make_lines(order, p.dtype, full, taps, table.how, table.padded, W, past)
         return self.made(p, target, Phase(kernel, tiles, max(1, tiles // TILES)), ints, own, (*keep, table, runs))
 
