@@ -285,11 +285,12 @@ def test_files_that_say_less_or_what_cannot_be():
     """Those of earlier versions say nothing of the share, of strings and of what a core does by itself."""
     whole = PROFILES["znver5"]._replace(source="calibrated")._asdict()
     assert CpuRates.of_document(whole) == CpuRates(**whole)
-    less = {name: value for name, value in whole.items() if name not in ("share", "strings", "follows", "beside")}
+    unsaid = ("share", "stores", "strings", "follows", "beside")
+    less = {name: value for name, value in whole.items() if name not in unsaid}
     assert CpuRates.of_document(less) == CpuRates(**less)
     for wrong in (
-        {"share": 0}, {"share": 1.5}, {"follows": 1}, {"beside": 1}, {"strings": -1}, {"clock": 0.0}, {"ahead": None},
-        {"source": 3},
+        {"share": 0}, {"share": 1.5}, {"stores": 0.0}, {"follows": 1}, {"beside": 1}, {"strings": -1}, {"clock": 0.0},
+        {"ahead": None}, {"source": 3},
     ):  # fmt: skip
         with pytest.raises(ValueError, match="its rates"):
             CpuRates.of_document(whole | wrong)

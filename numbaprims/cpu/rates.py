@@ -24,7 +24,7 @@ WORKERS = 8
 
 
 #: What files that earlier versions kept leave out.
-UNSAID = ("share", "single", "dots", "strings", "follows", "beside")
+UNSAID = ("share", "single", "dots", "stores", "strings", "follows", "beside")
 
 
 class CpuRates(NamedTuple):
@@ -52,6 +52,8 @@ class CpuRates(NamedTuple):
     """The part of that share which one core alone has, where several have one each."""
     dots: float = 2.0
     """Times the operations of multiply-adds of float32 that dot products of bfloat16 do, where there are any."""
+    stores: float = 1.0
+    """Times as long as reading that writing takes in the second-level cache."""
     ahead: int = 4096
     """Bytes ahead of a reading from memory that are asked for; 0 where the core does better by itself."""
     strings: int = 0
@@ -148,7 +150,7 @@ PROFILES = {
     # 80 MiB of the third level again, two 130 to 160, where nothing else is in it: copies of 32 MB ran at 28 GB/s on
     # one, of 48 MB at 14. Between other functions two arrays of 33 MB took 4.9 ms, past the caches 2.5.
     "sapphirerapids": CpuRates(
-        2.7e9, 300e9, 130e9, 30e9, 21e9, call=0.77e-6, wake=3.8e-6, phase=0.31e-6, share=0.35, single=0.55, dots=0.5
+        2.7e9, 300e9, 130e9, 30e9, 21e9, 2.0, 0.77e-6, 3.8e-6, 0.31e-6, share=0.35, single=0.55, dots=0.5, stores=2.2
     ),
     # EPYC of the third generation, virtual, 2 cores, 512 KiB and 32 MiB, of which the machine's other users leave half:
     # `numbaprims calibrate`
@@ -163,7 +165,7 @@ PROFILES = {
     # calibrate`, but for the share. Of the third level one core reads 64 to 90 MiB again, two 120; where results are
     # written 86 are there: training 16 x 64 x 112 x 112 in two threads took 5.1 ms with 120 counted on, 2.5 so.
     "graniterapids": CpuRates(
-        3.8e9, 288e9, 152e9, 26.8e9, 16.3e9, 1.8, 0.5e-6, 2.65e-6, 0.28e-6, share=0.18, single=0.85, dots=0.52
+        3.8e9, 288e9, 152e9, 26.8e9, 16.3e9, 1.8, 0.5e-6, 2.65e-6, 0.28e-6, 0.18, single=0.85, dots=0.52, stores=2.3
     ),
     # Published: clock; four units of 16 bytes and three loads a cycle (Arm's Software Optimization Guides of Neoverse
     # V1 and V2, N1's has two of each), of which nine tenths. Graviton 3, 4 and 2.

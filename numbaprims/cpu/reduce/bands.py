@@ -34,7 +34,7 @@ from numbaprims.cpu.reduce.turn import (
     regions_of as turn_regions,
     tile_of,
 )
-from numbaprims.cpu.reduce.variant import ARGS as ROWS, Cut, in_lines, plan_of
+from numbaprims.cpu.reduce.variant import ARGS as ROWS, Cut, in_lines, moving, plan_of
 from numbaprims.cpu.simd import (
     Arguments,
     address_of,
@@ -183,12 +183,12 @@ class Bands(Reduce):
         return tuple({"stores": name} for name in (names if in_lines(problem) else ["plain"]))
 
     def seconds(self, problem: Any, target: Any) -> float:
-        moved, elements = problem.bytes_moved(), problem.rows * problem.n
+        elements = problem.rows * problem.n
         vectors = elements / lanes(compute_of(problem), target.vector_bytes)
         arithmetic = vectors * CYCLES * graph_of(problem.formula).operations / target.rates.clock
         tiles = self.phase_tiles(problem, target)
         turned = target.rates.cycles(elements * len(apart_of(problem)) / 2 + OVERHEAD * tiles + START)
-        return float(1.2 * moved / target.bandwidth(moved) + arithmetic + turned)
+        return float(1.2 * moving(problem, target) + arithmetic + turned)
 
     def phase_tiles(self, problem: Any, target: Any) -> int:
         (rows, columns), a = self.tile(problem, target), problem.kept[turned_along(problem)]

@@ -27,6 +27,7 @@ from numbaprims.cpu.reduce.variant import (
     in_lines,
     kept_of,
     leaves_rows,
+    moving,
     order_of,
     plan_of,
     reads_beside,
@@ -372,7 +373,7 @@ class Reduce(Solver):
         """What one core takes."""
         rates, moved = target.rates, problem.bytes_moved()
         row = self.row_bytes(problem) * self.rows_together(problem, target)
-        memory = moved / target.bandwidth(moved)
+        memory = moving(problem, target)
         memory += problem.rows * self.further_bytes(problem) / target.bandwidth(min(row, moved))
         width = lanes(compute_of(problem), target.vector_bytes)
         _, U = self.vector(problem, target)
@@ -409,9 +410,8 @@ class Reduce(Solver):
 
     def overhead(self, problem: Any, target: Any) -> float:
         """Of beginning and ending each pass."""
-        passes = self._passes(problem)
-        cycles = 4 if self.registers(problem, self.vector(problem, target)[0]) else 15
-        cycles = 1 if self.short(problem, target) else cycles
+        passes, registers = self._passes(problem), self.registers(problem, self.vector(problem, target)[0])
+        cycles = 1 if self.short(problem, target) else 4 if registers else 15
         return float(self.tiles(problem, self.vector(problem, target)[0]) * cycles * passes / target.rates.clock)
 
     def estimate(self, problem: Any, target: Any) -> float:

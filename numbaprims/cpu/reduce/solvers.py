@@ -39,6 +39,7 @@ from numbaprims.cpu.reduce.variant import (
     Cut,
     has_exponentials,
     leaves_rows,
+    moving,
     parts_of,
     reads_beside,
     regions_of,
@@ -385,11 +386,11 @@ class Blocks(Reduce):
         return ({"stores": "plain"},)
 
     def seconds(self, problem: Any, target: Any) -> float:
-        n, moved = problem.rows * problem.n, problem.bytes_moved()
+        n = problem.rows * problem.n
         runs = problem.layout == "rows" and problem.n >= SHORTEST_RUN
         operations = graph_of(problem.formula).operations
         vectors = n / lanes(compute_of(problem), target.vector_bytes)
-        work = vectors * CYCLES * operations / target.rates.clock + 1.2 * moved / target.bandwidth(moved)
+        work = vectors * CYCLES * operations / target.rates.clock + 1.2 * moving(problem, target)
         # gathered one by one, or turned in registers: 64 x 64 and 512 x 512 took 1.3 and 1.6 cycles an element in all
         apart = len(apart_of(problem)) if turned_along(problem) >= 0 else 1.5 * len(problem.arrays)
         copied = 0 if runs else apart * n
@@ -450,8 +451,7 @@ class Turn(Reduce):
         return tuple({"stores": name} for name in names)
 
     def seconds(self, problem: Any, target: Any) -> float:
-        moved = problem.bytes_moved()
-        return float(1.2 * moved / target.bandwidth(moved) + target.rates.cycles(problem.rows * problem.n / 4))
+        return float(1.2 * moving(problem, target) + target.rates.cycles(problem.rows * problem.n / 4))
 
     @staticmethod
     def _form(problem: Any, target: Any, config: Config) -> tuple[int, int, int]:
