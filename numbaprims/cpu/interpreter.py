@@ -124,7 +124,7 @@ def run_turn(kernel, args, worker, workers, lines, parts, done, turn, tiles, chu
             c = take(queues + 8 * LINE * q, turn, count)
             if c < 0:
                 break
-            first = (lo + (count - 1 - c if back else c)) * chunk
+            first = (lo + c + back * (count - 1 - 2 * c)) * chunk  # as a branch it would be two loops
             call_range(kernel, args, worker, first, min(first + chunk, tiles))
             did += 1
     if did != 0:
@@ -225,8 +225,8 @@ def make_interpreter(alone: bool) -> RangeKernel:
                     args = base + load_word(phase, H_ARGS)
                     if tiles == PER_WORKER:
                         tiles = workers
-                    chunks, back = load_word(phase, H_CHUNKS), load_word(phase, H_BACK) != 0
-                    if alone and not back:
+                    chunks, back = load_word(phase, H_CHUNKS), load_word(phase, H_BACK)
+                    if alone and back == 0:
                         call_range(kernel, args, 0, 0, tiles)
                     elif alone:
                         chunk = load_word(phase, H_CHUNK)
