@@ -49,6 +49,21 @@ def test_lines_that_are_written_at_once(rng, as_cpu, dtype):
             assert (whole[:start] == 7).all() and (whole[start + want.size :] == 7).all()
 
 
+@pytest.mark.parametrize("rows, ahead", [(20, 20 * 66), (600, 249 * 66)])
+def test_lines_of_the_next_tile_are_asked_for(rng, as_cpu, rows, ahead):
+    """The same bits; a tile of 64 KiB, or a plane."""
+    near = dataclasses.replace(target.current(), l2=1 << 12, measured=PROFILES["sapphirerapids"])
+    far = dataclasses.replace(near, measured=PROFILES["znver5"])
+    x, found = rng.random((2, 3, rows // 2, 33), np.float32), []
+    for machine, asked in ((near, ahead), (far, 0), (dataclasses.replace(near, l2=1 << 30), 0)):
+        as_cpu(machine)
+        problem = numbaprims.explain(numbaprims.resize, x, (rows, 66), mode="linear").problem
+        (block,) = solvers.Lines().program(problem, machine, {}).runs[0].blocks
+        assert block.fixed.get("ahead", 0) == asked
+        found.append(numbaprims.resize(x, (rows, 66), mode="linear"))
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
 @pytest.mark.parametrize("dtype", ["u1", "e", "f", "d"])
 @pytest.mark.parametrize("mode", ["nearest", "nearest_exact"])
 def test_each_element_twice(rng, dtype, mode):

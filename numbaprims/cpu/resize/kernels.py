@@ -23,6 +23,7 @@ from numbaprims.cpu.simd import (
     load_scalar,
     load_wide,
     load_wide_first,
+    prefetch_write,
     select,
     splat,
     splice,
@@ -39,13 +40,13 @@ from numbaprims.cpu.simd import (
 # `_n` ... `_w`: elements of each array from one index to the next.  deep, high, along: taps of a result along d, h and
 # w; depths, heights, index: tables of them, `rows` and `row_weights` those of d and then from `heights` on those of h.
 # Lines: `base` is where each of `blocks` vectors of the result begins to read; a worker's lines are `line` elements
-# apart, in `ring` * `rings` places, a row's is in `slots`.
+# apart, in `ring` * `rings` places, a row's is in `slots`; lines are asked for `ahead` elements behind what is written.
 ARGS = Arguments(
     arrays=("out", "x", "index", "weight", "base", "rows", "row_weights", "slots"),
     ints=(
         *(f"{name}_{d}" for name in ("out", "x") for d in "ncdhw"), "channels", "depth", "height", "width", "source",
         "deep", "high", "along", "heights", "bands", "band", "blocks", "line", "ring", "rings", "x_height",
-        "items",
+        "items", "ahead",
     ),
     own=("lines", "factors", "places", "tags", "pixels", "pixel_factors"),
 )  # fmt: skip
@@ -291,7 +292,8 @@ def make_stairs(dtype: str, how: str, W: int) -> RangeKernel:
 
     A vector of each row is made from the first row of a tile to the last, so that the table along a row and what the
     row above gave stay in registers; rows that lie between the same two of the source, `slots` says how many follow,
-    are made together.  That is a load and two permutes for two vectors where there are twice as many.
+    are made together.  That is a load and two permutes for two vectors where there are twice as many.  What is written
+    `ahead` elements later is asked for: columns of 512 planes of 56 x 56 took 500 to 570 us, 416 so (Emerald Rapids).
     """
     acc = "f64" if dtype == "f64" else "f32"
     whole = "i64" if dtype == "f64" else "i32"
@@ -326,6 +328,9 @@ def make_stairs(dtype: str, how: str, W: int) -> RangeKernel:
                     run = min(load_scalar(args.slots, h), end - h)
                     below = along_two(advance(x, j * args.x_h), start, i0, i1, w0, w1, size, how)
                     to, factors = advance(column, h * args.out_h), advance(weights, 2 * h)
+                    if args.ahead:
+                        for r in range(run):
+                            prefetch_write(to, args.ahead + r * args.out_h, 3)
                     if run == 2 and left == W:
                         p = splat(load_scalar(factors, 0), W) * above
                         q = splat(load_scalar(factors, 2), W) * above

@@ -206,6 +206,10 @@ class Lines(Solver):
             for (_, h, _), steps in zip(sizes, p.strides, strict=True)
         )
 
+    def waited(self, p: Any, target: Any) -> bool:
+        """Whether the result's lines come from where a core waits as for memory."""
+        return bool(target.rates.waits and p.bytes_moved() > 0.75 * target.l2)
+
     def lined(self, p: Any, target: Any) -> bool:
         """Whether copies are put together to whole lines of the result, wherever it begins.
 
@@ -213,7 +217,7 @@ class Lines(Solver):
         to 56 x 56 took 404 us by rows of three and a half, 307 so, two threads 207 and 157, 128 of them 79 and 59, 40
         and 32; of 64, which half of the second level holds, 31 and 28, 18 and 24 (Emerald Rapids).
         """
-        return bool(p.copies and target.rates.waits and p.bytes_moved() > 0.75 * target.l2)
+        return bool(p.copies and self.waited(p, target))
 
     def rows_as_one(self, p: Any, target: Any, width: int, source: int) -> tuple[int, int]:
         """Rows of the result, and those of the source that they copy, that one table takes as one row; (1, 1) if none.
@@ -334,6 +338,8 @@ class Lines(Solver):
             full = counted if whole and counted in (2, 4) else 0
             if stairs:
                 ints["slots"] = int(runs.ctypes.data)
+                if self.waited(p, target):  # the lines of the next plane, or of the next tile of it
+                    ints["ahead"] = band * ints["out_h"]
                 kernel = make_stairs(p.dtype, table.how, W)
             else:
                 past = past and whole and order == "ring" and full == 2 and p.dtype == acc and can_permute(elem, W)
