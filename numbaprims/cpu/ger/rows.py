@@ -10,17 +10,16 @@ from numbaprims.cpu.simd import (
     address_of,
     advance,
     fma,
+    leave,
     load_scalar,
     load_wide,
     load_wide_first,
     load_wide_scalar,
-    narrow,
     scalar,
     splat,
     store_narrow,
     store_narrow_first,
     store_scalar,
-    store_stream,
     stream_fence,
 )
 from numbaprims.dtypes import DTYPES
@@ -41,15 +40,6 @@ def vector_at(a, y, v, j, W, has_a):  # type: ignore[no-untyped-def]
 
 
 @helper
-def put(out, value, j, stream, dtype):  # type: ignore[no-untyped-def]
-    """out[j : j + W] = value."""
-    if stream:
-        store_stream(out, j, narrow(value, dtype))
-    else:
-        store_narrow(out, j, value)
-
-
-@helper
 def put_first(out, a, y, v, count, W, has_a):  # type: ignore[no-untyped-def]
     """The same for the first count < W elements."""
     value = load_wide_first(y, 0, count, W)
@@ -61,24 +51,24 @@ def put_first(out, a, y, v, count, W, has_a):  # type: ignore[no-untyped-def]
 
 
 @helper
-def put_eight(out, a, y0, y1, y2, y3, y4, y5, y6, y7, v, j, W, has_a, stream, dtype):  # type: ignore[no-untyped-def]
+def put_eight(out, a, y0, y1, y2, y3, y4, y5, y6, y7, v, j, W, has_a, stream):  # type: ignore[no-untyped-def]
     """Eight vectors from j on; all are read before the first is written."""
     t0, t1 = updated(a, y0, v, j, W, has_a), updated(a, y1, v, j + W, W, has_a)
     t2, t3 = updated(a, y2, v, j + 2 * W, W, has_a), updated(a, y3, v, j + 3 * W, W, has_a)
     t4, t5 = updated(a, y4, v, j + 4 * W, W, has_a), updated(a, y5, v, j + 5 * W, W, has_a)
     t6, t7 = updated(a, y6, v, j + 6 * W, W, has_a), updated(a, y7, v, j + 7 * W, W, has_a)
-    put(out, t0, j, stream, dtype)
-    put(out, t1, j + W, stream, dtype)
-    put(out, t2, j + 2 * W, stream, dtype)
-    put(out, t3, j + 3 * W, stream, dtype)
-    put(out, t4, j + 4 * W, stream, dtype)
-    put(out, t5, j + 5 * W, stream, dtype)
-    put(out, t6, j + 6 * W, stream, dtype)
-    put(out, t7, j + 7 * W, stream, dtype)
+    leave(out, j, t0, stream)
+    leave(out, j + W, t1, stream)
+    leave(out, j + 2 * W, t2, stream)
+    leave(out, j + 3 * W, t3, stream)
+    leave(out, j + 4 * W, t4, stream)
+    leave(out, j + 5 * W, t5, stream)
+    leave(out, j + 6 * W, t6, stream)
+    leave(out, j + 7 * W, t7, stream)
 
 
 @helper
-def update_rows(out, a, y, v, out2, a2, v2, two, j, n, W, has_a, stream, dtype):  # type: ignore[no-untyped-def]
+def update_rows(out, a, y, v, out2, a2, v2, two, j, n, W, has_a, stream):  # type: ignore[no-untyped-def]
     """Elements j ... of one row of n, or of two with the same part of y, by whole vectors."""
     while j + 8 * W <= n:
         k = j + 4 * W
@@ -86,15 +76,15 @@ def update_rows(out, a, y, v, out2, a2, v2, two, j, n, W, has_a, stream, dtype):
         y2, y3 = load_wide(y, j + 2 * W, W), load_wide(y, j + 3 * W, W)
         y4, y5 = load_wide(y, k, W), load_wide(y, k + W, W)
         y6, y7 = load_wide(y, k + 2 * W, W), load_wide(y, k + 3 * W, W)
-        put_eight(out, a, y0, y1, y2, y3, y4, y5, y6, y7, v, j, W, has_a, stream, dtype)
+        put_eight(out, a, y0, y1, y2, y3, y4, y5, y6, y7, v, j, W, has_a, stream)
         if two:
-            put_eight(out2, a2, y0, y1, y2, y3, y4, y5, y6, y7, v2, j, W, has_a, stream, dtype)
+            put_eight(out2, a2, y0, y1, y2, y3, y4, y5, y6, y7, v2, j, W, has_a, stream)
         j += 8 * W
     while j + W <= n:
         y0 = load_wide(y, j, W)
-        put(out, updated(a, y0, v, j, W, has_a), j, False, dtype)
+        store_narrow(out, j, updated(a, y0, v, j, W, has_a))
         if two:
-            put(out2, updated(a2, y0, v2, j, W, has_a), j, False, dtype)
+            store_narrow(out2, j, updated(a2, y0, v2, j, W, has_a))
         j += W
 
 
@@ -141,16 +131,16 @@ def make_rows(dtype: str, W: int, form: int, has_a: bool, stream: bool) -> Range
                     out2, a2 = advance(out, args.out_rs), advance(a, args.a_rs)
                     v2 = splat(alpha * load_wide_scalar(args.x, args.x_start + (i + 1) * args.x_step), W)
                     head2, tail2 = vector_at(a2, y, v2, 0, W, has_a), vector_at(a2, y, v2, n - W, W, has_a)
-                    update_rows(out, a, y, v, out2, a2, v2, True, begin, n, W, has_a, stream, dtype)
+                    update_rows(out, a, y, v, out2, a2, v2, True, begin, n, W, has_a, stream)
                     store_narrow(out2, 0, head2)
                     store_narrow(out2, n - W, tail2)
                     i += 2
                 elif form:
-                    update_rows(out, a, y, v, out, a, v, False, begin, n, W, has_a, stream, dtype)
+                    update_rows(out, a, y, v, out, a, v, False, begin, n, W, has_a, stream)
                     i += 1
                 else:
                     for j in range(0, n - W + 1, W):
-                        put(out, vector_at(a, y, v, j, W, has_a), j, False, dtype)
+                        store_narrow(out, j, vector_at(a, y, v, j, W, has_a))
                     i += 1
                 store_narrow(out, 0, head)
                 store_narrow(out, n - W, tail)

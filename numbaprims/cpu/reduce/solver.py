@@ -310,12 +310,12 @@ class Reduce(Solver):
     def _kept_bytes(self, problem: Any, target: Any, past: list[str]) -> float:
         """Bytes that the caches keep; of one thread less only where no sum is taken in another order past them."""
         elements, moved = graph_of(problem.formula).is_map, problem.bytes_moved()
-        several = sum(each.kind == "row" for each in problem.arrays[len(problem.results) :]) > 1
-        if not (target.rates.waits and several) and moved * spread(problem) < target.kept * PAST:
+        several = target.rates.waits and sum(each.kind == "row" for each in problem.arrays[len(problem.results) :]) > 1
+        if not several and moved * spread(problem) < target.kept * PAST:
             return float(target.third)
         forms = [self.variant(problem, target, {"stores": name}, "rows") for name in ("plain", *past)]
         alike = elements or len({(each.W, each.U, each.registers, each.together, each.run) for each in forms}) == 1
-        if target.rates.waits and several:
+        if several:
             return float(PAST_SEVERAL * target.l2 * (1 if target.alone and alike else target.cores_logical))
         half = elements and 0.49 * moved < result_bytes(problem) < 0.51 * moved
         if half and not target.alone and not target.rates.waits:

@@ -12,14 +12,13 @@ from numbaprims.cpu.simd import (
     concat,
     interleave_high,
     interleave_low,
+    leave,
     load,
     load_scalar,
     splice,
-    store_aligned,
     store_first,
     store_narrow,
     store_narrow_first,
-    store_stream,
     stream_fence,
     take,
     zeros,
@@ -101,15 +100,6 @@ def make_copied_lines(bits: int, how: str, rows: int, W: int) -> RangeKernel:
     return copied
 
 
-@helper
-def put_line(to, i, value, past):  # type: ignore[no-untyped-def]
-    """A line of the result, past the caches or not."""
-    if past:
-        store_stream(to, i, value)
-    else:
-        store_aligned(to, i, value)
-
-
 @functools.cache
 def make_whole_lines(bits: int, how: str, W: int, past: bool) -> RangeKernel:
     """As `make_copied_lines`, of rows that lie one behind the other and are whole vectors.
@@ -139,24 +129,24 @@ def make_whole_lines(bits: int, how: str, W: int, past: bool) -> RangeKernel:
                 if h == first:
                     store_first(to, W - head, head, begin)
                 else:
-                    put_line(to, 0, splice(held, begin, head), past)
+                    leave(to, 0, splice(held, begin, head), past)
                 held = begin
                 if run == 2:
                     for b in range(1, args.blocks):
                         value = take(of, load_scalar(base, b), load(table, b * W, W), source, how)
                         line = splice(held, value, head)
-                        put_line(to, b * W, line, past)
-                        put_line(to, b * W + width, line, past)
+                        leave(to, b * W, line, past)
+                        leave(to, b * W + width, line, past)
                         held = value
-                    put_line(to, width, splice(held, begin, head), past)
+                    leave(to, width, splice(held, begin, head), past)
                 else:
                     for b in range(1, args.blocks):
                         value = take(of, load_scalar(base, b), load(table, b * W, W), source, how)
                         for r in range(run):
-                            put_line(to, b * W + r * width, splice(held, value, head), past)
+                            leave(to, b * W + r * width, splice(held, value, head), past)
                         held = value
                     for r in range(1, run):
-                        put_line(to, r * width, splice(held, begin, head), past)
+                        leave(to, r * width, splice(held, begin, head), past)
                 h += run
             store_first(out, end * width + head - W, W - head, splice(held, held, head))
         if past:

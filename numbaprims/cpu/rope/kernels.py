@@ -17,6 +17,7 @@ from numbaprims.cpu.simd import (
     fms,
     interleave_high,
     interleave_low,
+    leave,
     load_scalar,
     load_wide,
     load_wide_first,
@@ -24,7 +25,6 @@ from numbaprims.cpu.simd import (
     shuffle,
     store_narrow,
     store_narrow_first,
-    store_stream,
     stream_fence,
 )
 from numbaprims.dtypes import DTYPES
@@ -45,15 +45,6 @@ ARGS = Arguments(
 def turned(a, b, c, s):  # type: ignore[no-untyped-def]
     """A pair turned by an angle."""
     return fms(a, c, b * s), fma(a, s, b * c)
-
-
-@helper
-def leave(out, at, value, PAST):  # type: ignore[no-untyped-def]
-    """Store a vector, or a line past the caches."""
-    if PAST:
-        store_stream(out, at, value)
-    else:
-        store_narrow(out, at, value)
 
 
 @helper

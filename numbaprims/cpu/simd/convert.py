@@ -341,6 +341,19 @@ def store_narrow(typingctx, p, i, v):  # type: ignore[no-untyped-def]
     return types.void(p, types.int64, v), codegen
 
 
+@intrinsic(prefer_literal=True)
+def leave(typingctx, p, i, v, past):  # type: ignore[no-untyped-def]
+    """As `store_narrow`; if the literal `past` says so past the caches, as `store_stream`."""
+    if not (isinstance(p, Pointer) and isinstance(v, Vec) and isinstance(past, types.BooleanLiteral)):
+        return None
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        store_narrow_value(builder, *args[:3], p.elem, stream=past.literal_value)
+        return context.get_dummy_value()
+
+    return types.void(p, types.int64, v, past), codegen
+
+
 @intrinsic
 def store_narrow_first(typingctx, p, i, count, v):  # type: ignore[no-untyped-def]
     """Write its first `count` lanes."""
