@@ -34,8 +34,9 @@ _STORED_AS: dict[str, np.dtype] = {"f16": _UINT16, "bool": np.dtype(np.uint8)}
 _BY_DTYPE: dict[np.dtype, tuple[str, np.dtype | None]] = {
     np.dtype(LONG_NAMES[name]): (name, _STORED_AS.get(name)) for name in DTYPES if name != "bf16"
 }
-# shares_memory solves a Diophantine problem; 100,000 steps end within some 10 ms.
-_OVERLAP_WORK = 100_000
+# shares_memory solves a Diophantine problem; 100,000 steps end within some 10 ms.  Before NumPy 2.5 its stub allows two
+# constants only; the function takes any bound.
+_OVERLAP_WORK: Any = 100_000
 
 
 def _learn_bfloat16() -> bool:
@@ -291,8 +292,7 @@ def check_overlap(out: Any, inputs: list[tuple[Any, str, bool]], name: str = "ou
             if _address(x) == _address(out):
                 continue
         try:
-            # NumPy's stub allows two constants only; the function takes any bound.
-            shared = np.shares_memory(out, x, max_work=_OVERLAP_WORK)  # type: ignore[arg-type]
+            shared = np.shares_memory(out, x, max_work=_OVERLAP_WORK)
             sure = "shares"
         except np.exceptions.TooHardError:
             shared, sure = True, "may share (their strides make it too hard to tell)"

@@ -35,7 +35,7 @@ import numpy as np
 
 if not hasattr(np, "row_stack"):
     # numba-cuda 0.30 overloads the name, which NumPy 2.5 removed (numba-cuda issue 907, not to be mended there).
-    np.row_stack = np.vstack
+    vars(np)["row_stack"] = np.vstack
 
 try:
     from numba import cuda

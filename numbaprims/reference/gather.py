@@ -85,7 +85,7 @@ def one_hot(indices: Array, depth: int, axis: int, on: float, off: float) -> Arr
     places = np.where(indices < 0, indices + depth, indices)
     return np.where(
         np.expand_dims(places, axis)
-        == np.expand_dims(np.arange(depth), [d for d in range(indices.ndim + 1) if d != axis]),
+        == np.expand_dims(np.arange(depth), tuple(d for d in range(indices.ndim + 1) if d != axis)),
         float(on),
         float(off),
     )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+from torch.nn.modules import pooling as _POOLING
 
 from numbaprims.frontends.torch import pooling as f
 from numbaprims.frontends.torch.modules import batched, by_rank
-
-_POOLING = torch.nn.modules.pooling
 
 
 def _window(module: Any, *names: str) -> dict[str, Any]:
