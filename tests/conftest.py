@@ -163,12 +163,15 @@ def _within_budget(test):
     return example
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call():
-    try:
-        return (yield)
-    except _Spent:
-        return True
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function):
+    """Calls the test, with room for Python's frames: users' functions are compiled by Numba's own passes."""
+    from numbaprims.kernel_passes import with_room
+
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    with contextlib.suppress(_Spent):
+        with_room(pyfuncitem.obj, **given)
+    return True
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -21,7 +21,7 @@ from numba.core.compiler import Compiler, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
 
 from numbaprims import kernel_cache
-from numbaprims.kernel_passes import KernelPasses, Replaced
+from numbaprims.kernel_passes import KernelPasses, Replaced, with_room
 
 passes = KernelPasses("numba.core", DefaultPassBuilder)
 
@@ -114,7 +114,7 @@ class KernelCompiler(Compiler):
 
     def compile_extra(self, func: Any) -> Any:
         with kernel_cache.collector_paused():
-            return super().compile_extra(func)
+            return with_room(super().compile_extra, func)
 
     def define_pipelines(self) -> list[Any]:
         return [passes.without(DefaultPassBuilder.define_nopython_pipeline(self.state), "range kernel", _PASSES)]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from numbaprims.kernel_cache import KernelCache, collector_paused, compile_lock
+from numbaprims.kernel_passes import with_room
 
 # Distributions whose versions change the code, besides Python's sources.
 _TOOLS = (
@@ -187,6 +188,6 @@ def image_of(kernel: Any, arch: str, compile_now: Callable[[], Image]) -> Image:
         found: Image | None = cache.load_overload(key, None)
         if found is None:
             with collector_paused():
-                found = compile_now()
+                found = with_room(compile_now)
             cache.save_overload(key, found)
     return found

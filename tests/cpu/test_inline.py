@@ -2,10 +2,13 @@
 
 import ctypes
 import re
+import resource
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numba.core import typed_passes, untyped_passes
 
+from numbaprims import kernel_passes
 from numbaprims.cpu import compiler
 from numbaprims.cpu.jit import helper, range_kernel
 from numbaprims.cpu.simd import Arguments, load_scalar, store_scalar
@@ -74,3 +77,21 @@ def test_numbas_own_passes_give_the_same_instructions(monkeypatch):
     monkeypatch.setattr(compiler, "_PASSES", compiler._PASSES | dict(zip(own, own, strict=True)))
     assert len(ours) > 20
     assert instructions() == ours
+
+
+def test_frames_have_room():
+    """Calls at the end of a chunk of Python's frames map one each, whose first page is a fault."""
+
+    def leaf():
+        pass
+
+    def most(depth):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(100):
+            leaf()
+        here = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        return max(here, most(depth - 1)) if depth else here
+
+    with ThreadPoolExecutor(1) as other:  # which has no room yet
+        assert other.submit(most, 300).result() >= 100
+        assert other.submit(kernel_passes.with_room, most, 300).result() < 10
