@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import numbaprims
 from numbaprims import arrays
+from numbaprims.dispatch import choose, explain
 from numbaprims.dispatch.check import PRECISION, bound, complaint, first_wrong
 from numbaprims.ops._activation_errors import ACTIVATION_ERRORS as ACTIVATION_ERRORS
 from numbaprims.ops.activation_kinds import DOMAINS
@@ -106,11 +107,9 @@ def forced(stem: str, solver: str) -> Any:
 
 def refused(stem: str, solver: str, *args: Any, function: str = "", **kwargs: Any) -> str | None:
     """Why a solver refuses a call that asks for it by name, or None."""
-    found: str | None = numbaprims.explain(function or stem, *args, **kwargs)[solver].refusal
-    if found and "asked for by name" in found:
-        with forced(stem, solver):
-            found = numbaprims.explain(function or stem, *args, **kwargs)[solver].refusal
-    return found
+    problem, device = explain.problem_and_device("refused", function or stem, args, kwargs, None)
+    (found,) = choose.candidates(problem, device, asked=solver, alone=True)
+    return found.refusal
 
 
 def printed_with_threads(script: str) -> set[str]:

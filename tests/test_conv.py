@@ -1,5 +1,7 @@
 """Convolutions in every direction: every solver that the registry lists, against the definition."""
 
+import functools
+
 import numpy as np
 import pytest
 from conv_cases import (
@@ -161,16 +163,23 @@ def test_fuzz(solver, direction, data, seed):
     assert np.isfinite(to_float64(got, dtype)).all()
 
 
+@functools.cache
+def large(direction):
+    """[(case, its operands, the definition)]"""
+    rng, found = np.random.default_rng(2), []
+    for case in LARGE:
+        first, second = (rng.standard_normal(s).astype(np.float32) for s in case.operand_shapes(direction))
+        found.append((case, first, second, case.expected(direction, first.astype(float), second.astype(float))))
+    return found
+
+
 @pytest.mark.cpu
 @pytest.mark.parametrize("solver, direction", PAIRS)
 def test_many_blocks(solver, direction):
     """Shapes of real layers: more than one block in every dimension, and edges that no tile fits."""
     if solver == "naive":
         pytest.skip("too slow for large problems, and has no blocks")
-    rng = np.random.default_rng(2)
-    for case in LARGE:
-        first, second = (rng.standard_normal(s).astype(np.float32) for s in case.operand_shapes(direction))
-        expected = case.expected(direction, first.astype(np.float64), second.astype(np.float64))
+    for case, first, second, expected in large(direction):
         for layout in LAYOUTS:
             more, window = arguments(case, direction, layout)
             layouts = operand_layouts(direction, layout)

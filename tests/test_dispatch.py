@@ -103,6 +103,8 @@ def test_a_forced_solver_wins_over_estimates(toys):
     toys(Stub("fast", 1.0), Stub("slow", 100.0), Stub("none", 0.0, "7 is odd"))
     choice = choosing.choose(Toy(), "cpu", (("gemm", "fast"), ("toy", "slow")))
     assert choice.solver.name == "slow" and choice.rule == "forced by the settings"
+    assert [each.solver.name for each in choice.candidates] == ["slow"], "nobody asks the others"
+    assert len(choosing.choose(Toy(), "cpu", (("toy", "slow"),), every=True).candidates) == 3
     assert choosing.choose(Toy(), "cpu", (("gemm", "slow"),)).solver.name == "fast", "forced for another stem"
     assert choosing.choose(Toy(), "cpu", ()).solver.name == "fast"
     with pytest.raises(ValueError, match="toy has no solver 'fastest'; it has fast, slow, none"):
@@ -309,7 +311,7 @@ def test_measured_times_come_from_each_solver_and_out_is_left_alone(monkeypatch)
     x = np.linspace(-1, 1, 23, dtype=np.float32)
     out, kept = np.full((23, 23), 7, np.float32), x.copy()
     ran, choose = [], choosing.choose
-    monkeypatch.setattr(choosing, "choose", lambda *a: ran.append(choose(*a)) or ran[-1])
+    monkeypatch.setattr(choosing, "choose", lambda *a, **how: ran.append(choose(*a, **how)) or ran[-1])
     table = numbaprims.explain("ger", x, x, out=out, measure=True)
     assert (out == 7).all() and (x == kept).all()
     able = [row.solver for row in table if row.refusal is None]

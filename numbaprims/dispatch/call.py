@@ -38,7 +38,7 @@ def bind(
         from numbaprims.dispatch import find
 
         find.before_call(problem, device)
-    choice = _choose.choose(problem, device, state.algorithm)
+    choice = _choose.choose(problem, device, state.algorithm, every=state.verbose >= 2)
     target = registry.target(device)
     launch = choice.solver.bind(problem, target, choice.config)
     if state.trial is not None:

@@ -104,18 +104,18 @@ class Trial:
 
 
 def candidates(
-    problem: Problem, device: str, *, workspace_limit: int | None = None, asked: str | None = None
+    problem: Problem, device: str, *, workspace_limit: int | None = None, asked: str | None = None, alone: bool = False
 ) -> tuple[Candidate, ...]:
     """Every solver of the stem, in the order of the list, with its refusal or its estimate.
 
     A solver whose scratch memory exceeds the limit (that of the settings, if none is given) refuses. `asked`: the one
-    that the user names.
+    that the user names; `alone`: no other is asked for an estimate, if there is one of that name.
     """
     target = registry.target(device)
     limit = settings.current().solver_workspace if workspace_limit is None else workspace_limit
     found = []
     solvers = registry.solvers(problem.stem, device)
-    for solver in solvers:
+    for solver in [each for each in solvers if alone and each.name == asked] or solvers:
         why_not = solver.why_not_asked if solver.name == asked else solver.why_not
         try:
             if problem.empty:
@@ -204,8 +204,8 @@ def forced_name(algorithm: Any, stem: str) -> str | None:
     return dict(algorithm).get(stem)
 
 
-def choose(problem: Problem, device: str, algorithm: Any = None) -> Choice:
-    """Rank the solvers of a problem.
+def choose(problem: Problem, device: str, algorithm: Any = None, *, every: bool = False) -> Choice:
+    """Rank the solvers of a problem; where one is forced, it alone is looked at but for `every`.
 
     Raises:
         ValueError: a forced solver does not exist or refuses the problem (the message says why).
@@ -222,7 +222,7 @@ def choose(problem: Problem, device: str, algorithm: Any = None) -> Choice:
                 )
             return choice
     forced = forced_name(algorithm, problem.stem)
-    found = candidates(problem, device, asked=forced)
+    found = candidates(problem, device, asked=forced, alone=not every)
     if forced is not None:
         for candidate in found:
             if candidate.solver.name == forced:

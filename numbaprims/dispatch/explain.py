@@ -199,7 +199,7 @@ def explain(
     """
     problem, device = problem_and_device("explain", function, args, kwargs, device)
     state, target = settings.current(), registry.target(device)
-    choice = _choose.choose(problem, device, state.algorithm)
+    choice = _choose.choose(problem, device, state.algorithm, every=True)
     reference = state.device == "reference"
     rows = []
     for candidate in choice.candidates:
