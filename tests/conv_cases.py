@@ -1,6 +1,7 @@
 """Convolutions to test: geometries, their arrays in both layouts, and what they should give."""
 
 import dataclasses
+import functools
 from importlib.util import find_spec
 from typing import Any
 
@@ -149,6 +150,16 @@ LARGE = (
     Case((2, 96, 28, 28), (96, 1, 3, 3), padding=1, groups=96),
     Case((1, 48, 28, 28), (64, 48, 5, 5), padding=2),
 )
+
+
+@functools.cache
+def large(direction: str) -> list[tuple[Case, np.ndarray, np.ndarray, np.ndarray]]:
+    """[(case, its operands, the definition)]"""
+    rng, found = np.random.default_rng(2), []
+    for case in LARGE:
+        first, second = (rng.standard_normal(s).astype(np.float32) for s in case.operand_shapes(direction))
+        found.append((case, first, second, case.expected(direction, first.astype(float), second.astype(float))))
+    return found
 
 
 def to_layout(x: np.ndarray, layout: str) -> np.ndarray:

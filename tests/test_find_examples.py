@@ -12,7 +12,7 @@ from rnn_cases import cast, draw_weights
 import numbaprims
 from numbaprims.bench import cases
 from numbaprims.cli import problems
-from numbaprims.dispatch import call, examples
+from numbaprims.dispatch import call, examples, find
 from numbaprims.dispatch.explain import problem_of
 from numbaprims.ops.activation_kinds import KINDS
 from numbaprims.stems import ENGINES
@@ -228,8 +228,10 @@ def test_what_no_call_poses_is_refused():
 
 
 @pytest.mark.parametrize("stem", cases.STEMS)
-def test_find_holds_every_solver_of_a_stem_to_the_definition(stem):
-    """As `numbaprims find STEM --shapes quick --check` does, of the first problem forward and the first backward."""
+def test_find_holds_every_solver_of_a_stem_to_the_definition(stem, monkeypatch):
+    """As `numbaprims find STEM --shapes quick --check` does, of the first problem forward and the first backward; their
+    times do not matter."""
+    monkeypatch.setattr(find, "_FIND", find.Schedule(rounds=1, min_rounds=1))
     parser = argparse.ArgumentParser()
     problems.add_arguments(parser)
     for way in ([], ["--backward"]):

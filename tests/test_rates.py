@@ -18,6 +18,7 @@ from helpers import EMULATED
 import numbaprims
 from numbaprims.bench import rates as rates_of
 from numbaprims.bench.roofline import Probe
+from numbaprims.cli import main
 from numbaprims.cpu import target
 from numbaprims.cpu.rates import FAMILIES, PROFILES, CpuRates, profile
 from numbaprims.dispatch import registry
@@ -277,8 +278,18 @@ def test_the_command_measures_keeps_shows_and_forgets(tmp_path):
     assert forgot == {"removed": None, "rates": target.current().rates.source}
     assert not list(tmp_path.iterdir())
     env["NUMBAPRIMS_DATABASE"] = "off"
-    done = command("calibrate")
-    assert done.returncode == 1 and "want no database" in done.stdout and "GHz" in done.stdout
+    done = command("calibrate", "--forget")
+    assert done.returncode == 0 and "nothing was measured" in done.stdout
+
+
+def test_measured_rates_are_shown_where_nothing_is_kept(monkeypatch, capsys):
+    measured = target.current().rates._replace(clock=3.25e9)
+    monkeypatch.setattr("numbaprims.bench.rates.measure_rates", lambda: (measured, ["a remark"]))
+    assert numbaprims.settings.current().database == "", "none"
+    assert main(["calibrate"]) == 1
+    said = capsys.readouterr().out
+    assert "3.25" in said and said.endswith("a remark\nnot kept: the settings want no database\n")
+    assert main(["calibrate", "--no-store"]) == 0
 
 
 def test_files_that_say_less_or_what_cannot_be():
