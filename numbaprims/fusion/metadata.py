@@ -11,6 +11,7 @@ Where calls are programs, those of a path are joined, and the path is one native
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -91,7 +92,7 @@ _FEW = Ask(  # what a step of a stack adds
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)  # each is one place, looked for among 42
 class Node:
     """A place for an operator in a call."""
 
@@ -109,7 +110,7 @@ class Node:
     ends: bool = True
     """Whether the call may end here."""
 
-    @property
+    @functools.cached_property
     def family(self) -> str:
         return self.name.partition(".")[0]
 
