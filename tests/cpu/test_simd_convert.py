@@ -1,6 +1,7 @@
 """Storage types: all 65,536 f16 and bf16, dense float32 to them, saturation; the same bits at every width."""
 
 import ctypes
+import re
 
 import numpy as np
 import pytest
@@ -174,4 +175,10 @@ def test_no_library_routine_without_f16c(make):
 @pytest.mark.parametrize("cpu", [cpu for cpu in X86_CPUS if named(cpu).has_f16c])
 def test_f16_by_its_instructions(cpu):
     for make, instruction in ((make_widen, "vcvtph2ps"), (make_narrow, "vcvtps2ph")):
-        assert instruction in kernel_assembly(cpu, make, "f16", named(cpu).vector_bytes // 4)
+        assembly = kernel_assembly(cpu, make, "f16", named(cpu).vector_bytes // 4)
+        assert instruction in assembly
+    if "avx512fp16" not in named(cpu).features:  # whose instruction cannot store
+        assert re.search(r"vcvtps2ph\t\$4, %[yz]mm\d+, %[xy]mm\d+\n\t#APP", assembly), "stored by another"
+    assembly = kernel_assembly(cpu, make_widen, "f16", named(cpu).vector_bytes // 4)
+    apart = re.search(r"#NO_APP\n\tvcvtph2ps\t%ymm\d+, %zmm\d+", assembly)
+    assert bool(apart) == (cpu == "znver5"), "loaded by another"

@@ -197,7 +197,7 @@ def masked_load_value(builder: Any, pointer: Any, index: Any, mask: Any, vector:
     return builder.call(load, [at, ir.Constant(I32, 1), mask, other])
 
 
-def _opaque(builder: Any, value: Any) -> Any:
+def opaque(builder: Any, value: Any) -> Any:
     """A vector of integers, of which a compiler does not know how it was made; of more than a register as it is."""
     size = value.type.count * value.type.element.width
     if size > 512:
@@ -251,7 +251,7 @@ def _masked_store(builder: Any, pointer: Any, index: Any, mask: Any, value: Any)
     vector = value.type
     if element_bits(vector.element) < 32 and target.current().isa == "avx512":
         # LLVM 22 stores the whole i32 where one lane of a mask is known to be set and the value is an i32 as i16
-        value = _opaque(builder, value)
+        value = opaque(builder, value)
     at = vector_at(builder, pointer, index, vector)
     name = f"llvm.masked.store.{suffix(vector)}.p0"
     store = declare(builder, name, ir.VoidType(), [vector, vector.as_pointer(), I32, mask.type])
