@@ -2,10 +2,10 @@
 
 import ctypes
 import re
-import resource
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 from numba.core import typed_passes, untyped_passes
 
 from numbaprims import kernel_passes
@@ -81,6 +81,7 @@ def test_numbas_own_passes_give_the_same_instructions(monkeypatch):
 
 def test_frames_have_room():
     """Calls at the end of a chunk of Python's frames map one each, whose first page is a fault."""
+    resource = pytest.importorskip("resource")
 
     def leaf():
         pass
