@@ -129,6 +129,9 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    # Numba times LLVM's lock: two events at each of 240 calls of LLVM a kernel, 4 % of what users' functions take
+    with contextlib.suppress(ImportError, AttributeError):
+        importlib.import_module("llvmlite.binding").ffi.lib._lock._cblist.clear()
 
 
 #: Seconds of CPU after which a drawn test draws no more: most examples compile kernels of their own.
