@@ -126,7 +126,7 @@ class DeviceView:
 
         return np.asarray(Nowhere())
 
-    def _through(self, change: Callable[[ndarray], ndarray]) -> DeviceView:
+    def through(self, change: Callable[[ndarray], ndarray]) -> DeviceView:
         """The view that NumPy makes of us."""
         base = self.shadow()
         result = change(base)
@@ -134,11 +134,11 @@ class DeviceView:
         return self._like(result.shape, result.strides, result.__array_interface__["data"][0] - start)
 
     def swapaxes(self, first: int, second: int) -> DeviceView:
-        return self._through(lambda x: x.swapaxes(first, second))
+        return self.through(lambda x: x.swapaxes(first, second))
 
     def __getitem__(self, index: Any) -> DeviceView:
         whole = index if isinstance(index, tuple) else (index,)
-        return self._through(lambda x: x[whole if Ellipsis in whole else (*whole, ...)])
+        return self.through(lambda x: x[whole if Ellipsis in whole else (*whole, ...)])
 
     def reshape(self, *shape: Any) -> DeviceView:
         """In any shape that takes no copy; ValueError for the others."""
@@ -148,7 +148,7 @@ class DeviceView:
         lengths = [length for length in self.shape if length != 1]
         if [length for length in wanted if length != 1] != lengths:
             try:
-                return self._through(lambda x: _reshaped(x, tuple(wanted)))
+                return self.through(lambda x: _reshaped(x, tuple(wanted)))
             except (AttributeError, ValueError):
                 words = f"a view of shape {self.shape} takes the shape {tuple(wanted)} by a copy only"
                 raise ValueError(words) from None
@@ -168,7 +168,7 @@ class DeviceView:
             return NotImplemented
         if function is np.broadcast_to:
             view: DeviceView = args[0]
-            return view._through(lambda x: np.broadcast_to(x, *args[1:], **kwargs))
+            return view.through(lambda x: np.broadcast_to(x, *args[1:], **kwargs))
         first, second = args
         if not (isinstance(first, DeviceView) and isinstance(second, DeviceView)):
             return False  # one of them lies on the host

@@ -128,7 +128,8 @@ def test_branches_products_and_parts():
     fused = agrees(module, torch.randn(2, 4, 5, 6))
     kinds = [type(node.layer) for node in fused.network._graph.nodes]
     assert kinds.count(layers.Concat) == kinds.count(layers.Multiply) == 1
-    assert called(fused)[:2] == ["chunk, getitem", "chunk, getitem"]
+    assert called(fused) == ["mean"] and kinds.count(layers.View) == 3
+    assert kinds.count(layers.Reshape) == kinds.count(layers.Bias) == 1
 
 
 FLAT = {
@@ -138,8 +139,9 @@ FLAT = {
     "shape": lambda x: x.reshape(x.shape[0], 24),
     "sizes": lambda x: x.reshape((x.size()[0], -1)),
     "what is left": lambda x: x.view(-1, 24),
+    "two by two": lambda x: x.flatten(1, 2).flatten(1, 2),
 }
-NOT_FLAT = {"one image": lambda x: x.view(1, -1), "a number": lambda x: x.flatten(1, 2).flatten(1, 2)}
+NOT_FLAT = {"one image": lambda x: x.view(1, -1)}
 
 
 @pytest.mark.parametrize("name", [*FLAT, *NOT_FLAT])
@@ -209,9 +211,117 @@ def test_a_transformer_and_constants():
         mlp=nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(), nn.Linear(16, 8)),
     )  # fmt: skip
     fused = agrees(module, torch.randn(3, 5, 8))
+    kinds = [type(node.layer) for node in fused.network._graph.nodes]
+    assert called(fused) == [] and kinds.count(layers.LayerNorm) == 2
+    assert kinds.count(layers.SelfAttention) == kinds.count(layers.Constant) == 1
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_attention_of_a_module(bias, batch_first):
+    """torch's with other dimensions first, and what is no attention to oneself, as they are."""
+
+    def forward(self, x):
+        y = self.attention(x, x, x)[0]
+        return self.other(y, x, x, need_weights=False)[0]
+
+    parts = {name: nn.MultiheadAttention(8, 2, bias=bias, batch_first=batch_first) for name in ("attention", "other")}
+    module = Made(forward, **parts)
+    fused = nbt.fuse(module, x := torch.randn(3, 5, 8))
+    kinds = [type(node.layer) for node in fused.network._graph.nodes]
+    assert kinds.count(layers.SelfAttention) == batch_first and kinds.count(layers.Call) == 2 - batch_first
+    torch.testing.assert_close(fused(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_by_a_function(masked):
+    """As of timm and transformers: parts of one product, turned so that they come first, and merged behind."""
+
+    def forward(self, x):
+        n, length, size = x.shape
+        parts = self.qkv(self.norm(x)).reshape(n, length, 3, self.heads, size // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = parts.unbind(0)
+        mask = self.mask if masked else None
+        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=not masked, scale=0.3)
+        y = y.transpose(1, 2).contiguous().view(n, length, size)
+        return (x + self.proj(y)).mean(dim=1).unsqueeze(-1)[:, 1:]
+
+    module = Made(
+        forward, norm=nn.LayerNorm(8), qkv=nn.Linear(8, 24), proj=nn.Linear(8, 8), mask=nn.Buffer(torch.ones(5, 5))
+    )
+    module.mask.normal_()
+    module.heads = 2
+    fused = agrees(module, torch.randn(2, 5, 8))
+    kinds = [type(node.layer) for node in fused.network._graph.nodes]
+    assert kinds.count(layers.Attention) == 1 and called(fused) == ["mean"]
+    assert kinds.count(layers.View) == 6 and kinds.count(layers.Reshape) == 1
+
+
+def test_what_no_attention_layer_computes_is_called():
+    def forward(self, x):
+        y = functional.scaled_dot_product_attention(x, x, x, attn_mask=x.new_ones(4, 4).tril().bool())
+        return functional.scaled_dot_product_attention(y, x[:, :1], x[:, 1:], is_causal=True, enable_gqa=True)
+
+    fused = agrees(Made(forward), torch.randn(2, 2, 4, 3))
+    assert len(called(fused)) == 1
+
+
+def test_tokens_positions_and_scales():
+    """A class token in front, what is known of each position, and factors of channels in both orders of operands."""
+
+    def forward(self, x):
+        y = self.conv(x).flatten(2).transpose(1, 2)
+        y = torch.cat([self.token.expand(y.shape[0], -1, -1), y], dim=1) + self.places
+        y = functional.layer_norm(y, (4,), self.norm.weight, self.norm.bias, 0.1)
+        return (self.scale * y.permute(0, 2, 1) * 2.0 + self.shift).flatten(1)
+
+    values = {
+        "token": torch.randn(1, 1, 4),
+        "places": torch.randn(1, 7, 4),
+        "scale": torch.randn(4, 1),
+        "shift": torch.randn(1),
+    }
+    parts = {"conv": nn.Conv2d(3, 4, 2), "norm": nn.LayerNorm(4)} | {k: nn.Parameter(v) for k, v in values.items()}
+    fused = agrees(Made(forward, **parts), torch.randn(2, 3, 3, 4))
+    kinds = [type(node.layer) for node in fused.network._graph.nodes]
+    assert called(fused) == ["mul"]
+    assert [kinds.count(each) for each in (layers.Constant, layers.Scale, layers.Bias, layers.LayerNorm)] == [
+        2,
+        1,
+        1,
+        1,
+    ]
+
+
+def test_views_of_what_is_written():
+    """A view of a view that was written to shows what was written."""
+
+    def forward(self, x):
+        y = self.conv(x)
+        part = y[:, 1:].relu_()
+        return part[:, 1:] + part[:, :2]
+
+    fused = agrees(Made(forward, conv=nn.Conv2d(3, 4, 2)), torch.randn(2, 3, 3, 4))
+    assert called(fused) == []
+
+
+def test_what_looks_like_a_view_of_one_image():
+    """A function that mixes images, of one image the same as one that does not, and elements by their numbers."""
+
+    def forward(self, x):
+        y = self.conv(x)
+        y = y.transpose(0, 1).reshape(y.shape[0], 1, 6)
+        return y.view(y.shape[0], 6)[:, self.order]
+
+    module = Made(forward, conv=nn.Conv2d(3, 1, 2), order=nn.Buffer(torch.tensor([3, 0, 5, 1, 2, 4])))
+    agrees(module, torch.randn(1, 3, 3, 4))
+
+
+def test_by_the_twin_of_what_is_called_as_it_is():
+    module = Made(lambda self, x: self.norm(x) + self.other(x), norm=nn.Softmax(-1), other=nn.InstanceNorm1d(4))
+    fused = agrees(module, torch.randn(3, 4, 8))
     kinds = [type(node.layer.function) for node in fused.network._graph.nodes if isinstance(node.layer, layers.Call)]
-    assert kinds.count(nbt.nn.LayerNorm) == 2, "by the twin of what is called as it is"
-    assert type(module.norm) is nn.LayerNorm
+    assert kinds == [nbt.nn.Softmax, nbt.nn.InstanceNorm1d] and type(module.norm) is nn.Softmax
 
 
 def test_what_is_written_in_place_is_read_later():

@@ -66,15 +66,15 @@ class Graph:
             for index, (each, reads) in enumerate(layer.steps):
                 sources = tuple(values[at] for at in reads)
                 where = f"{path}[{index}]"
-                if isinstance(each, (known.Add, known.Multiply, known.Call)):
-                    values.append(self._node(each, sources, where))
-                elif isinstance(each, Concat):
+                if isinstance(each, Concat):
                     pairs = enumerate(zip(each.branches, sources, strict=True))
                     values.append(
                         self._node(each, tuple(self._build(b, v, f"{where}[{k}]") for k, (b, v) in pairs), where)
                     )
-                else:
+                elif getattr(each, "reads", 1) == 1:
                     values.append(self._build(each, sources[0], where))
+                else:
+                    values.append(self._node(each, sources, where))
             return values[-1]
         inputs: tuple[int, ...] = (value,)
         if isinstance(layer, known.Residual):
@@ -118,7 +118,7 @@ class Graph:
             found = layer.bind(first, place)(np.zeros(first, np.float32))
             return tuple(enter(found, "the function's result")[0].shape)
         with settings.config(device="reference"):
-            found = layer.bind(first, place)(np.empty((0, *first[1:]), np.float32))
+            found = layer.bind(first, place)(*(np.empty((0, *each[1:]), np.float32) for each in inputs))
         return (first[0], *found.shape[1:])
 
 

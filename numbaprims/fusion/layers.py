@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from numbaprims import arrays
-from numbaprims.dtypes import FLOATS
-from numbaprims.fusion.place import Found, Place, Run, Shape, channel_axis, dense, pack, run_operations
+from numbaprims.fusion.layer import Layer as Layer, check_integers, check_padding, values_of
+from numbaprims.fusion.place import Found, Place, Run, Shape, channel_axis, pack, run_operations
+from numbaprims.fusion.rearranging import (
+    Constant as Constant,
+    Flatten as Flatten,
+    Permute as Permute,
+    Reshape as Reshape,
+    View as View,
+)
+from numbaprims.fusion.rows import (
+    Attention as Attention,
+    GroupNorm as GroupNorm,
+    LayerNorm as LayerNorm,
+    RMSNorm as RMSNorm,
+    SelfAttention as SelfAttention,
+)
 from numbaprims.ops import conv_plan, gemm_plan, pooling
 from numbaprims.ops._activation_call import kernel_of
 from numbaprims.ops.activation import activation, prelu
@@ -26,75 +38,8 @@ from numbaprims.ops.epilogue import make_activation, resolve_activation
 from numbaprims.ops.primitive import scalar
 from numbaprims.ops.tensor import binary
 from numbaprims.reference.convert import from_float64, to_float64
-from numbaprims.shapes import per_dimension, resolve_padding
+from numbaprims.shapes import per_dimension
 from numbaprims.stacks.operations import Pointwise, Window
-
-# ---------------------------------------------------------------- checks
-
-
-def _values(x: Any, name: str, *ndims: int) -> np.ndarray:
-    """A copy of an argument's values on the host: float64 of float64, float32 (exact) of the others."""
-    storage, dtype, library = arrays.enter(x if hasattr(x, "shape") else np.asarray(x, np.float64), name)
-    if dtype not in FLOATS:
-        raise TypeError(f"{name} is a {arrays.describe(x)}; it must be of floating point")
-    if library.device != "cpu":
-        raise TypeError(f"{name} is a {arrays.describe(x)} on {library.device}; layers are described on the host")
-    if storage.ndim not in ndims:
-        raise ValueError(f"{name} is a {arrays.describe(x)}; it must have {' or '.join(map(str, ndims))} dimensions")
-    values = to_float64(storage, dtype).astype(np.float64 if dtype == "f64" else np.float32)
-    values.flags.writeable = False
-    return values
-
-
-def _check_integers(layer: Any, *names: str) -> None:
-    """Raise unless each is an integer from 1 on, or a sequence of them; None is a default."""
-    for name in names:
-        value = getattr(layer, name)
-        if value is not None:
-            per_dimension(value, len(value) if isinstance(value, (tuple, list)) else 1, name, 1)
-
-
-def _check_padding(value: Any) -> None:
-    ones = (1,) * (len(value) if isinstance(value, (tuple, list)) else 1)
-    resolve_padding(value, ones, ones, ones, ones)
-
-
-class Layer:
-    """One layer; subclasses are frozen dataclasses."""
-
-    stays = ""
-    """Why it joins no stack; empty if it does."""
-    own = True
-    """Whether a public function of its own computes it."""
-    passes = False
-    """Whether it gives its input unchanged."""
-
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
-    def bind(self, shape: Shape, place: Place) -> Run:
-        """The public function that computes the layer alone, for inputs of a shape (with any number of images)."""
-        raise TypeError(f"{self!r} is bound by its graph")
-
-    def operation(self, shape: Shape, place: Place) -> Found | str:
-        """What it is in a stack, or why it is nothing there."""
-        return self.stays
-
-    def affine(self) -> tuple[Any, Any] | None:
-        """(factor, shift) of each channel, in float64, if that is what it computes."""
-        return None
-
-    def __repr__(self) -> str:
-        words = []
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if isinstance(value, np.ndarray):
-                words.append(f"{field.name}={'x'.join(map(str, value.shape)) if value.size != 1 else value.item()}")
-            elif value is not None and value != field.default:
-                words.append(f"{field.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(words)})"
-
 
 # ---------------------------------------------------------------- pooling
 
@@ -140,8 +85,8 @@ class MaxPool(_Pool):
     function = "max_pool"
 
     def __post_init__(self) -> None:
-        _check_integers(self, "kernel_size", "stride", "dilation")
-        _check_padding(self.padding)
+        check_integers(self, "kernel_size", "stride", "dilation")
+        check_padding(self.padding)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -216,7 +161,7 @@ class _OfChannels(Layer):
 
     def __post_init__(self) -> None:
         name = dataclasses.fields(self)[0].name  # type: ignore[arg-type]
-        self._set(**{name: _values(self.values, name, 0, 1).reshape(-1)})
+        self._set(**{name: values_of(self.values, name, 0, 1).reshape(-1)})
 
     def operation(self, shape: Shape, place: Place) -> Found:
         return Pointwise(self.name, 1), [self.values]
@@ -278,10 +223,10 @@ class BatchNorm(Layer):
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        self._set(mean=_values(self.mean, "mean", 1), eps=scalar(self.eps, "eps"))
+        self._set(mean=values_of(self.mean, "mean", 1), eps=scalar(self.eps, "eps"))
         for name, default in (("scale", np.ones_like), ("shift", np.zeros_like), ("var", None)):
             value = getattr(self, name)
-            values = default(self.mean) if value is None and default else _values(value, name, 1)
+            values = default(self.mean) if value is None and default else values_of(value, name, 1)
             if values.shape != self.mean.shape:
                 raise ValueError(
                     f"{name} has shape {values.shape} and mean {self.mean.shape}; they must have one shape"
@@ -324,6 +269,7 @@ class Add(Layer):
     """What a `Residual` becomes, and a step of a `Wired`: the sum of two arrays."""
 
     own = False
+    reads = 2
 
     def operation(self, shape: Shape, place: Place) -> Found:
         return Pointwise("add"), []
@@ -337,6 +283,7 @@ class Multiply(Layer):
     """A step of a `Wired`: the product of two arrays, with NumPy's broadcasting, as gates of channels are."""
 
     stays = "a product of arrays is a launch of its own"
+    reads = 2
 
     def bind(self, shape: Shape, place: Place) -> Run:
         return lambda a, b, *, out=None: binary(a, b, "mul", out=out)
@@ -353,8 +300,8 @@ class Product(Layer):
     activation: Any
 
     def _check(self, *ndims: int) -> None:
-        weight = _values(self.weight, "weight", *ndims)
-        bias = None if self.bias is None else _values(self.bias, "bias", 1)
+        weight = values_of(self.weight, "weight", *ndims)
+        bias = None if self.bias is None else values_of(self.bias, "bias", 1)
         if bias is not None and len(bias) != len(weight):
             raise ValueError(f"bias has shape {bias.shape}; weight {weight.shape} takes {weight.shape[:1]}")
         resolve_activation(self.activation)
@@ -390,8 +337,8 @@ class Conv(Product):
 
     def __post_init__(self) -> None:
         self._check(3, 4, 5)
-        _check_integers(self, "stride", "dilation", "groups")
-        _check_padding(self.padding)
+        check_integers(self, "stride", "dilation", "groups")
+        check_padding(self.padding)
 
     def bind(self, shape: Shape, place: Place) -> Run:
         words = {name: getattr(self, name) for name in ("stride", "padding", "dilation", "groups")}
@@ -422,6 +369,7 @@ class Call(Layer):
     shape: Any = None
     """The shape of one image's result; without it the function is called once on zeros, when the plan is made."""
     stays = "what a function does is not known"
+    reads = None
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -432,21 +380,6 @@ class Call(Layer):
     def bind(self, shape: Shape, place: Place) -> Run:
         def run(*given: Any, out: Any = None) -> Any:
             y = self.function(*given)
-            return y if out is None else activation(y, "identity", out=out)
-
-        return run
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class Flatten(Layer):
-    """(N, everything else)."""
-
-    stays = "its result is what it reads, in another shape"
-
-    def bind(self, shape: Shape, place: Place) -> Run:
-        def run(x: Any, *, out: Any = None) -> Any:
-            y = dense(x)
-            y = y.reshape((y.shape[0], math.prod(y.shape[1:])))
             return y if out is None else activation(y, "identity", out=out)
 
         return run
@@ -481,16 +414,16 @@ class Concat(Layer):
 @dataclasses.dataclass(frozen=True, repr=False)
 class Wired(Layer):
     """A graph: steps of a layer and the numbers of the values that it reads; 0 is the graph's input, k the result of
-    step k, the last one the graph's.  A step reads one value, `Add` and `Multiply` two, a `Concat` one a branch, a
-    `Call` any number.
+    step k, the last one the graph's.  A step reads one value, `Add` and `Multiply` two, `Attention` three, a `Concat`
+    one a branch, a `Call` any number; it may be a list of layers too.
     """
 
     steps: Any
 
     def __post_init__(self) -> None:
         for number, (layer, reads) in enumerate(self.steps):
-            most = {Add: 2, Multiply: 2, Concat: len(getattr(layer, "branches", ()))}.get(type(layer), 1)
-            if not reads or (len(reads) != most and not isinstance(layer, Call)):
+            most = len(layer.branches) if isinstance(layer, Concat) else getattr(layer, "reads", 1)
+            if not reads or most not in (None, len(reads)):
                 raise ValueError(f"steps[{number}] is {layer!r}, which reads {most} values, not {len(reads)}")
             if not all(0 <= value <= number for value in reads):
                 raise ValueError(f"steps[{number}] reads {tuple(reads)}; values before it are 0 to {number}")

@@ -10,6 +10,7 @@ from numbaprims.fusion.graph import Graph, Item, Stack
 from numbaprims.fusion.joined import JoinedCalls
 from numbaprims.fusion.layers import Call, Concat
 from numbaprims.fusion.place import Place, Run, channel_axis
+from numbaprims.fusion.rearranging import Rearranged
 from numbaprims.ops.activation import activation
 
 #: What the items of a program are bound to, and what runs each; None for a concatenation.
@@ -28,7 +29,7 @@ class Program:
         """Values that it reads and does not compute."""
         self.wanted = list(wanted) or [graph.last]
         self.last_use = {v: at for at, item in enumerate(items) for v in item.inputs if v not in self.wanted}
-        made = {value: item for value, item in made.items() if not isinstance(item.layer, Call)}
+        made = {value: item for value, item in made.items() if not isinstance(item.layer, (Call, Rearranged))}
         self.home: dict[int, tuple[int, Any]] = {}
         """value -> the concatenation that it is written into, and where."""
         self.copies: dict[int, list[tuple[int, Any]]] = {}
@@ -131,11 +132,13 @@ class Program:
 class Segment:
     """Items of a network that run together: a function that is not known alone, the others as one native call."""
 
-    def __init__(self, network: Any, first: int, program: Program, later: set[int]) -> None:
-        self.program, self.joins = program, not isinstance(program.items[0].layer, Call)
+    def __init__(self, network: Any, at: int, program: Program, later: set[int]) -> None:
+        self.program = program
+        first = program.items[0].layer
+        self.joins = len(program.items) > 1 or not (isinstance(first, Call) or first.views)
         self._drops = set(program.given) - later
         """Values that nobody reads behind it."""
-        self._network, self._items = network, slice(first, first + len(program.items))
+        self._network, self._items = network, slice(at, at + len(program.items))
         self.joined = JoinedCalls(self._apart, later=True)
 
     def _apart(self, x: Any, out: Any, live: Sequence[Any]) -> Any:
@@ -158,8 +161,10 @@ class Segment:
 def segments(network: Any, graph: Graph, items: Sequence[Item]) -> list[Segment]:
     """The items cut before and behind functions that are not known."""
     cuts, found = [0], list[Segment]()
+    by_itself = {v for item in items if isinstance(item.layer, Call) for v in item.inputs} | {graph.last}
     for at, item in enumerate(items):
-        if isinstance(item.layer, Call):
+        # what Python is given of another result's memory is no result of a native call
+        if isinstance(item.layer, Call) or (item.layer.views and item.result in by_itself):
             cuts += [at, at + 1]
     cuts = sorted({*cuts, len(items)})
     for first, end in zip(cuts, cuts[1:], strict=False):

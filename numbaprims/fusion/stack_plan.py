@@ -177,6 +177,8 @@ class FusedNetwork(Plan):
             if isinstance(each.layer, Concat):
                 total += 2 * sum(math.prod(nodes[v].shape) for v, _ in program.copies[each.result])
                 continue
+            if each.layer.views:
+                continue
             total += sum(math.prod(nodes[v].shape) for v in (*each.inputs, each.result))
             if isinstance(each, Stack) and each.most:
                 behind = [each.values[k - 1] for k in itertools.accumulate(len(step.operations) for step in each.steps)]
@@ -184,7 +186,7 @@ class FusedNetwork(Plan):
         return total * item
 
     def launches(self, program: Program) -> int:
-        return sum(len(program.copies.get(item.result, [0])) for item in program.items)
+        return sum(len(program.copies.get(item.result, [0])) for item in program.items if not item.layer.views)
 
     def explain(self) -> str:
         """The plan in words: what runs together, what could not join and why, bytes and launches saved."""

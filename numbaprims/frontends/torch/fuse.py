@@ -66,10 +66,24 @@ def _conv(m: Any) -> Any:
     return layers.Conv(_host(m.weight), _host(m.bias), **words) if m.padding_mode == "zeros" else None
 
 
+def _attention(m: Any) -> Any:
+    """Attention of a sequence to itself."""
+    added = m.bias_k is not None or m.bias_v is not None or m.add_zero_attn
+    if added or not m.batch_first or not m._qkv_same_embed_dim or hooked(m.out_proj):
+        return None
+    product, behind = (
+        (_host(w), _host(b)) for w, b in ((m.in_proj_weight, m.in_proj_bias), (m.out_proj.weight, m.out_proj.bias))
+    )
+    return [layers.Linear(*product), layers.SelfAttention(heads=m.num_heads), layers.Linear(*behind)]
+
+
 _MODULES: dict[type, Callable[[Any], Any]] = {
     nn.PReLU: lambda m: layers.PReLU(_host(m.weight)),
     nn.Flatten: lambda m: layers.Flatten() if (m.start_dim, m.end_dim) == (1, -1) else None,
     nn.Linear: lambda m: layers.Linear(_host(m.weight), _host(m.bias)),
+    nn.LayerNorm: lambda m: layers.LayerNorm(_host(m.weight), _host(m.bias), m.eps, len(m.normalized_shape)),
+    nn.GroupNorm: lambda m: layers.GroupNorm(m.num_groups, _host(m.weight), _host(m.bias), m.eps),
+    nn.MultiheadAttention: _attention,
 }
 for _rank in (1, 2, 3):
     for _name, _make in {
@@ -150,13 +164,13 @@ def fuse(
 ) -> Any:  # fmt: skip
     """Plan a module for inference, as `numbaprims.fuse` plans layers, or a sequence of modules for training.
 
-    Pooling, batch norm, activations, dropout, convolutions, linear layers, sums, products and concatenations are
-    planned. A module of your own is traced by torch.fx: what its `forward` does with torch's functions and methods is
-    planned too, or called as it is; so are modules of torch's that are no such layer, by their twins in `nn` where
-    there are some. What torch.fx cannot trace is called as a whole, and so are a module whose graph gives other numbers
-    than itself (while it traces, x is no instance of torch.Tensor), one with hooks (weight norm and pruning are such)
-    or a `forward` of the instance's own. Weights are copied. Under `torch.autocast` it computes in the dtype of the
-    example.
+    Pooling, norms, activations, dropout, convolutions, linear layers, attention of a tensor to itself, sums, products,
+    concatenations and other orders and shapes of a tensor are planned. A module of your own is traced by torch.fx: what
+    its `forward` does with torch's functions and methods is planned too, or called as it is; so are modules of torch's
+    that are no such layer, by their twins in `nn` where there are some. What torch.fx cannot trace is called as a
+    whole, and so are a module whose graph gives other numbers than itself (while it traces, x is no instance of
+    torch.Tensor), one with hooks (weight norm and pruning are such) or a `forward` of the instance's own. Weights are
+    copied. Under `torch.autocast` it computes in the dtype of the example.
 
     Args:
         module: in eval mode, of one tensor; its layers of exactly torch's own classes or their twins in `nn`.

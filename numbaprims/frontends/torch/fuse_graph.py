@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from numbaprims.frontends.torch.fuse_views import REARRANGING, itself, rearranged
 from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.nn import OURS, TWINS
 from numbaprims.fusion import layers
@@ -76,25 +77,14 @@ def _given(x: Any, known: list[Any]) -> Any:
 
 
 def _is_batch(size: Any) -> bool:
-    """Whether a size is that of a tensor's first dimension, however it is asked for, or what is left for it."""
+    """Whether a size is that of a tensor's first dimension, however it is asked for."""
     if not isinstance(size, torch.fx.Node):
-        return bool(size == -1)
+        return False
     source: Any = size.args[0] if size.args else None
     if size.target is operator.getitem and isinstance(source, torch.fx.Node):
         shape = source.target == "size" or (source.target is getattr and source.args[1:] == ("shape",))
         return shape and size.args[1:] == (0,)
     return (size.target, size.args[1:]) == ("size", (0,))
-
-
-def _flattens(n: Any) -> bool:
-    """Whether a node gives (N, everything else) of a tensor, for any N, if its result has two dimensions."""
-    args = n.args[1:]
-    if n.target in (torch.flatten, "flatten"):
-        words = dict(zip(("start_dim", "end_dim"), args, strict=False)) | n.kwargs
-        return words in ({"start_dim": 1}, {"start_dim": 1, "end_dim": -1})
-    sizes = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
-    shaped = n.target in (torch.reshape, "reshape", "view") and not n.kwargs and len(sizes) == 2
-    return shaped and _is_batch(sizes[0]) and isinstance(sizes[1], int)
 
 
 class _Proxy(torch.fx.Proxy):
@@ -158,6 +148,12 @@ class _Reader(torch.fx.Interpreter):
         self.places = {node: at for at, node in enumerate(graph.nodes)}
         self.shared: dict[Any, set[Any]] = {}
         """Tensors -> those that may share their memory: what a function was given and gave."""
+        self.images: dict[Any, tuple[int, ...]] = {}
+        """Tensors -> the shape of an image, also when nobody reads them any more."""
+        self.views: dict[Any, tuple[Any, Callable[[Any], Any]]] = {}
+        """Tensors that lie in another one -> that one, which has no gaps, and the function of it that they are."""
+        self.mixed: set[Any] = set()
+        """Tensors whose first dimension may be that of images for the example alone."""
         self.writing: set[Any] = set()
         """Nodes that have written to a tensor that they were given."""
 
@@ -169,6 +165,8 @@ class _Reader(torch.fx.Interpreter):
         value = super().run_node(n)
         if before != [x._version for x in given]:
             self.writing.add(n)
+        if isinstance(value, torch.Tensor):
+            self.images[n] = tuple(value.shape[1:])
         if n.op == "placeholder":
             if self.numbers or not isinstance(value, torch.Tensor):
                 raise Unknown(f"another argument, {n.name}")
@@ -211,13 +209,20 @@ class _Reader(torch.fx.Interpreter):
                 self._add(n, layers.Multiply(), *tensors)
                 self._written(n)
                 return
-        if found is None and value.ndim == 2 and _flattens(n):
-            found = layers.Flatten()
+        if n.target is _f.scaled_dot_product_attention and len(tensors) == 3 and [*n.args[:3]] == tensors:
+            found = self._attention_of(n, *n.args[3:], **words)
+            if found is not None:
+                self._add(n, found, *tensors)
+                return
+        if n.target is operator.getitem and n.args[1:] == (0,):
+            found, tensors = self._attention(n.args[0]), tensors or n.args[0].args[:1]
+        if found is None:
+            found = self._with_constant(n, value)
         if found is None:
             self._called(n, value)
         else:
             self._add(n, found, tensors[0])
-            if found.passes or isinstance(found, layers.Flatten):
+            if getattr(found, "passes", False):
                 self._share(n, tensors[0])
             else:
                 self._written(n)
@@ -228,6 +233,8 @@ class _Reader(torch.fx.Interpreter):
         if n.op == "call_module":
             return None if operands or words else self.layer(self._module(n), x.ndim)
         plain = not operands and not words.keys() - {"inplace"}
+        if target is _f.layer_norm:
+            return self._layer_norm(*operands, **words)
         if target in _ACTIVATIONS and plain:
             return layers.Activation(_ACTIVATIONS[target])
         if target in _DROPOUTS or getattr(target, "__name__", "") == "stochastic_depth":  # torchvision's
@@ -243,6 +250,47 @@ class _Reader(torch.fx.Interpreter):
             return None
         return None
 
+    def _layer_norm(self, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+        given = [self.constants.get(each) for each in (weight, bias)]
+        known = all(x is not None or each is None for x, each in zip(given, (weight, bias), strict=True))
+        return layers.LayerNorm(given[0], given[1], eps, len(shape)) if known else None
+
+    def _with_constant(self, n: Any, value: Any) -> Any:
+        """The layer that a sum or a product with a parameter is."""
+        if n.target not in (*_SUMS, *_PRODUCTS) or len(n.args) != 2 or n.kwargs:
+            return None
+        [constant] = [self.constants.get(each) for each in n.args if each in self.constants] or [None]
+        if not isinstance(constant, torch.Tensor) or constant.ndim > value.ndim or constant.dtype != value.dtype:
+            return None
+        shape = (1,) * (value.ndim - constant.ndim) + tuple(constant.shape)
+        [x] = [self.env[each] for each in n.all_input_nodes if each in self.numbers] or [None]
+        if shape[0] != 1 or x is None or x.shape != value.shape:
+            return None
+        added = n.target in _SUMS
+        if shape[1:] in ((value.shape[1],) + (1,) * (value.ndim - 2), (1,) * (value.ndim - 1)):
+            return (layers.Bias if added else layers.Scale)(constant.flatten())
+        values = layers.Constant(constant.expand(value.shape)[0])
+        return layers.Wired([(values, (0,)), (layers.Add() if added else layers.Multiply(), (0, 1))])
+
+    def _attention_of(
+        self, n: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+        scale: float | None = None, enable_gqa: bool = False,
+    ) -> Any:  # fmt: skip
+        """The layer that scaled_dot_product_attention is, beside parameters."""
+        mask, q, k = self.constants.get(attn_mask), self.env[n.args[0]], self.env[n.args[1]]
+        if attn_mask is not None and (mask is None or mask.dtype != q.dtype or (mask.ndim == 4 and len(mask) != 1)):
+            return None
+        if dropout_p or q.ndim != 4 or (q.shape[1] != k.shape[1] and not enable_gqa):
+            return None
+        return layers.Attention(is_causal, scale, mask)
+
+    def _attention(self, n: Any) -> Any:
+        """What a module for attention gives first, of one tensor that is queries, keys and values."""
+        if not isinstance(n, torch.fx.Node) or n.op != "call_module" or n.kwargs.keys() - {"need_weights"}:
+            return None
+        same = len(n.args) == 3 and len({*n.args}) == 1 and n.args[0] in self.numbers
+        return self.layer(self._module(n), len(self.images[n.args[0]]) + 1) if same else None
+
     def _written(self, n: Any) -> None:
         """Let those that come later read what a node has written over its first operand."""
         if n in self.writing:
@@ -250,7 +298,9 @@ class _Reader(torch.fx.Interpreter):
             if any(self.places[user] > self.places[n] for each in others for user in each.users):
                 raise Unknown(f"{n.name} writes to what may be part of another tensor")
             old = self.numbers[n.args[0]]  # which others have too that were written before: they are the same tensor
-            self.numbers.update(dict.fromkeys([each for each, k in self.numbers.items() if k == old], self.numbers[n]))
+            for each in [each for each, k in self.numbers.items() if k == old]:
+                self.numbers[each] = self.numbers[n]
+                self.views.pop(each, None)
 
     def _share(self, *nodes: Any) -> None:
         """Note that tensors may share their memory."""
@@ -292,12 +342,33 @@ class _Reader(torch.fx.Interpreter):
         whole = (
             inner == [n] and n.op == "call_module" and len(tensors) == 1 and n.args == (tensors[0],) and not n.kwargs
         )
-        call = layers.Call(steps[0][1] if whole else Expression(steps), tuple(value.shape[1:]))
-        self._add(n, call, *tensors)
+        function = steps[0][1] if whole else Expression(steps)
+        if n.target == "expand" and n.args[0] in self.constants and tensors and _is_batch(n.args[1]):
+            self._add(n, layers.Constant(value[0]), tensors[0])
+        elif not self._rearranged(n, tensors, inner, function):
+            self._add(n, layers.Call(function, tuple(value.shape[1:])), *tensors)
         if n in self.writing:
             self._written(n)
         else:
             self._share(n, *tensors)
+
+    def _rearranged(self, n: Any, tensors: list[Any], inner: list[Any], function: Any) -> bool:
+        """Describe a node whose result has the elements of one tensor, if it is one."""
+        targets = [type(self._module(each)) if each.op == "call_module" else each.target for each in inner]
+        if n in self.writing or not all(each in REARRANGING for each in targets) or self.mixed & {*tensors}:
+            return False
+        roots = [self.views.get(each, (each, itself)) for each in tensors]
+        found = rearranged(function, [(self.images[root], view) for root, view in roots], self.images[n])
+        if found is None:
+            self.mixed.add(n)
+            return False
+        root = roots[found.source][0]
+        if found.view is None:
+            self._add(n, found.layer, tensors[found.source])
+        else:
+            self.views[n] = root, found.view
+            self._add(n, found.layer, root)
+        return True
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -397,4 +468,15 @@ def read(module: Any, example: Any, layer: Callable[[Any, int], Any]) -> tuple[A
         raise Unknown("it gives no single tensor")
     order = reader.numbers[last]
     steps = reader.steps if order == len(reader.steps) else [*reader.steps, (layers.Activation("identity"), (order,))]
-    return layers.Wired(steps), value
+    return layers.Wired(_read_ones(steps)), value
+
+
+def _read_ones(steps: list[tuple[Any, tuple[int, ...]]]) -> list[tuple[Any, tuple[int, ...]]]:
+    """Steps without the views that nobody reads, as those that others are views of too."""
+    read = {len(steps), *(value for _, values in steps for value in values)}
+    kept, numbers = list[tuple[Any, tuple[int, ...]]](), {0: 0}
+    for number, (layer, values) in enumerate(steps, 1):
+        if number in read or not isinstance(layer, layers.View):
+            kept.append((layer, tuple(numbers[value] for value in values)))
+            numbers[number] = len(kept)
+    return kept

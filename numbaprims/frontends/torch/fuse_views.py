@@ -1,0 +1,72 @@
+"""What torch's functions make of the elements of a tensor without computing: views and copies in another order."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from numbaprims.fusion import layers
+
+_NAMES = (
+    "chunk", "flatten", "movedim", "narrow", "permute", "reshape", "select", "split", "squeeze", "swapaxes",
+    "transpose", "unbind", "unflatten", "unsqueeze",
+)  # fmt: skip
+#: What gives the elements of a tensor in another order or shape, mostly without a copy, and what asks for its sizes.
+REARRANGING = (
+    *_NAMES, *(getattr(torch, name) for name in _NAMES), "contiguous", "expand", "view", "size", "dim", getattr,
+    operator.getitem, operator.floordiv, operator.mul, torch.nn.Flatten, torch.nn.Unflatten,
+)  # fmt: skip
+#: Images of the tensors that functions are tried on.
+_IMAGES = 3
+
+
+class Rearranging(NamedTuple):
+    """What a function of tensors makes of one of them."""
+
+    layer: Any
+    source: int
+    """Which of the tensors it is, or, of a view, what that is a view of."""
+    view: Callable[[Any], Any] | None
+    """The function of what it is a view of; None where it copies."""
+
+
+def itself(x: Any) -> Any:
+    return x
+
+
+def rearranged(
+    function: Callable[..., Any],
+    sources: Sequence[tuple[tuple[int, ...], Callable[[Any], Any]]],
+    image: tuple[int, ...],
+) -> Rearranging | None:
+    """What a function gives for tensors of any number of images, if that is a view of one or its elements in order.
+
+    Each source is the shape of an image and the view of it that the function is given; `image` is that of the result.
+    The function is tried on the numbers of elements.
+    """
+    first, whole = 0, list[Any]()
+    for shape, _ in sources:
+        count = _IMAGES * math.prod(shape)
+        whole.append(torch.arange(first, first + count).view(_IMAGES, *shape))
+        first += count
+    given = [view(x) for x, (_, view) in zip(whole, sources, strict=True)]
+    try:
+        y = function(*given)
+    except (RuntimeError, IndexError, TypeError):  # as where the function names the number of images
+        return None
+    if tuple(y.shape) != (_IMAGES, *image) or not y.numel():
+        return None
+    at = next((at for at, x in enumerate(whole) if y.flatten()[0] <= x.flatten()[-1]), 0)
+    x, before = whole[at], sources[at][1]
+    if y.untyped_storage().data_ptr() != x.untyped_storage().data_ptr():
+        copied = y.is_contiguous() and torch.equal(y.flatten(), given[at].flatten())
+        return Rearranging(layers.Reshape(image), at, None) if copied else None
+    if y.stride(0) != x[0].numel():
+        return None
+    others = [None if k == at else each for k, each in enumerate(given)]
+    layer = layers.View(image, y.stride()[1:], y.storage_offset())
+    return Rearranging(layer, at, lambda x: function(*(before(x) if each is None else each for each in others)))
