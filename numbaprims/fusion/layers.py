@@ -18,6 +18,7 @@ from numbaprims.fusion.place import Found, Place, Run, Shape, channel_axis, pack
 from numbaprims.fusion.rearranging import (
     Constant as Constant,
     Flatten as Flatten,
+    Gather as Gather,
     Permute as Permute,
     Reshape as Reshape,
     View as View,

@@ -1,4 +1,4 @@
-"""Layers that compute nothing: elements of images in another order, another shape, or without images."""
+"""Layers that compute nothing: elements of images in another order or shape, and values of no image."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from numbaprims import arrays
+from numbaprims.dispatch import registry
 from numbaprims.fusion.layer import Layer, values_of
-from numbaprims.fusion.place import Place, Run, Shape, dense
+from numbaprims.fusion.place import Place, Run, Shape, dense, is_dense
 from numbaprims.ops.activation import activation
+from numbaprims.ops.gather import gather_known
 from numbaprims.shapes import per_dimension, sizes_of
 
 
@@ -129,6 +131,32 @@ class Flatten(Reshape):
 
     def __repr__(self) -> str:
         return "Flatten()"
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Gather(Layer):
+    """`numbaprims.gather` along the first dimension of images: ``y[n, j] = x[n, indices[j]]``."""
+
+    indices: Any
+    stays = "elements by their numbers are a launch of their own"
+
+    def __post_init__(self) -> None:
+        indices = arrays.values_of(self.indices, "indices")
+        if indices.ndim != 1 or indices.dtype.kind not in "iu":
+            raise TypeError(f"indices is a {arrays.describe(indices)}; it must be integers in one dimension")
+        self._set(indices=indices.astype(np.int64))
+
+    def bind(self, shape: Shape, place: Place) -> Run:
+        if len(shape) < 2 or not ((-shape[1] <= self.indices) & (self.indices < shape[1])).all():
+            raise ValueError(f"its indices are for images of more than {(*shape[1:2], 0)[0]} elements")
+        indices = registry.placed(place.library, self.indices, "i64")
+
+        def run(x: Any, *, out: Any = None) -> Any:
+            if out is None or is_dense(out):
+                return gather_known(x, indices, 1, out)
+            return activation(gather_known(x, indices, 1), "identity", out=out)
+
+        return run
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)

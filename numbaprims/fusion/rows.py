@@ -111,7 +111,7 @@ class Attention(Layer):
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class SelfAttention(Attention):
     """`numbaprims.attention` of queries, keys and values that stand side by side, as one product gives them: of
-    (N, length, 3 * heads * width) it makes (N, length, heads * width).
+    (N, ..., length, 3 * heads * width) it makes (N, ..., length, heads * width).
     """
 
     heads: int = dataclasses.field(kw_only=True)
@@ -123,21 +123,21 @@ class SelfAttention(Attention):
 
     def bind(self, shape: Shape, place: Place) -> Run:
         attend = super().bind(shape, place)
-        if len(shape) != 3 or shape[-1] % (3 * self.heads):
-            raise ValueError(f"it takes (N, length, 3 * {self.heads} * width)")
+        if len(shape) < 3 or shape[-1] % (3 * self.heads):
+            raise ValueError(f"it takes (N, ..., length, 3 * {self.heads} * width)")
         size = shape[-1] // 3
 
         def part(x: Any, first: int, parts: int) -> Any:
-            """(N, heads, length, width) of one of several parts of the last dimension."""
+            """(N, ..., heads, length, width) of one of several parts of the last dimension."""
 
             def view(each: np.ndarray) -> np.ndarray:
-                heads = each.reshape((*each.shape[:2], parts * self.heads, size // self.heads))
-                return heads[:, :, first * self.heads : (first + 1) * self.heads].swapaxes(1, 2)
+                heads = each.reshape((*each.shape[:-1], parts * self.heads, size // self.heads))
+                return heads[..., first * self.heads : (first + 1) * self.heads, :].swapaxes(-3, -2)
 
             return viewed(x, view)
 
         def run(x: Any, *, out: Any = None) -> Any:
-            y = place.library.empty((*x.shape[:2], size), place.dtype)[0] if out is None else out
+            y = place.library.empty((*x.shape[:-1], size), place.dtype)[0] if out is None else out
             attend(*(part(x, at, 3) for at in range(3)), out=part(y, 0, 1))
             return y
 

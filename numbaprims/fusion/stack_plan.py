@@ -13,8 +13,8 @@ from numbaprims import arrays, settings
 from numbaprims.arrays import NUMPY
 from numbaprims.dtypes import DTYPES, FLOATS, LONG_NAMES
 from numbaprims.fusion.depthwise import Joiner
-from numbaprims.fusion.graph import Analyser, Graph, Stack, one_by_one
-from numbaprims.fusion.layers import Concat
+from numbaprims.fusion.graph import Analyser, Graph, Item, Stack, one_by_one
+from numbaprims.fusion.layers import Concat, Reshape
 from numbaprims.fusion.place import Place
 from numbaprims.fusion.segments import Bound, Program, segments
 from numbaprims.ops.activation import activation
@@ -177,7 +177,7 @@ class FusedNetwork(Plan):
             if isinstance(each.layer, Concat):
                 total += 2 * sum(math.prod(nodes[v].shape) for v, _ in program.copies[each.result])
                 continue
-            if each.layer.views:
+            if self._is_view(each):
                 continue
             total += sum(math.prod(nodes[v].shape) for v in (*each.inputs, each.result))
             if isinstance(each, Stack) and each.most:
@@ -186,7 +186,13 @@ class FusedNetwork(Plan):
         return total * item
 
     def launches(self, program: Program) -> int:
-        return sum(len(program.copies.get(item.result, [0])) for item in program.items if not item.layer.views)
+        return sum(len(program.copies.get(item.result, [0])) for item in program.items if not self._is_view(item))
+
+    def _is_view(self, item: Item) -> bool:
+        """Whether an item launches nothing: of what is no view of another value all elements lie in their order."""
+        return item.layer.views or (
+            isinstance(item.layer, Reshape) and not self._graph.nodes[item.inputs[0]].layer.views
+        )
 
     def explain(self) -> str:
         """The plan in words: what runs together, what could not join and why, bytes and launches saved."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from numbaprims.frontends.torch.fuse_torchvision import FUNCTIONS
 from numbaprims.frontends.torch.fuse_views import REARRANGING, itself, rearranged
 from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.nn import OURS, TWINS
@@ -235,6 +236,12 @@ class _Reader(torch.fx.Interpreter):
         plain = not operands and not words.keys() - {"inplace"}
         if target is _f.layer_norm:
             return self._layer_norm(*operands, **words)
+        if n.op == "call_function" and x.ndim == 4:
+            describe = FUNCTIONS.get((getattr(target, "__module__", ""), getattr(target, "__name__", "")))
+            if describe is not None:
+                known: Any = self.constants.get
+                operands, words = (torch.fx.node.map_arg(each, known) for each in (operands, words))
+                return describe(self.images[n.args[0]], *operands, **words)
         if target in _ACTIVATIONS and plain:
             return layers.Activation(_ACTIVATIONS[target])
         if target in _DROPOUTS or getattr(target, "__name__", "") == "stochastic_depth":  # torchvision's
