@@ -2,7 +2,8 @@
 
     python examples/fused_networks.py --threads 1,2 resnet50 mobilenet_v2 vit_b_16
 
-Networks are those of torchvision by name where it is installed; "resnet" is a ResNet-50 that needs torch only.
+Networks are those of torchvision by name where it is installed; "resnet", a ResNet-50, and "encoder", the twelve layers
+of BERT-base over 128 tokens, need torch only.
 onnxruntime takes part where it is installed, and onnx, by which torch writes the model.
 """
 
@@ -74,6 +75,9 @@ def made(name: str) -> torch.nn.Module:
     """A network by its name, with random weights."""
     if name == "resnet":
         return resnet()
+    if name == "encoder":
+        layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, activation="gelu", batch_first=True)
+        return torch.nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).eval()
     import torchvision
 
     words = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
@@ -92,9 +96,12 @@ def session(net: torch.nn.Module, x: torch.Tensor) -> Callable[[], Any] | None:
     options.intra_op_num_threads = torch.get_num_threads()
     try:
         with warnings.catch_warnings(action="ignore"):
+            torch.backends.mha.set_fastpath_enabled(False)  # ONNX has none
             torch.onnx.export(net, (x,), model, dynamo=False, input_names=["x"])
     except torch.onnx.errors.OnnxExporterError:
         return None
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
     made, image = onnxruntime.InferenceSession(model.getvalue(), options), {"x": x.numpy()}
     return lambda: made.run(None, image)
 
@@ -113,14 +120,12 @@ def in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list
 
 def measured(net: torch.nn.Module, x: torch.Tensor, rounds: int) -> tuple[dict[str, float], float]:
     """(milliseconds a call of each, by medians of turns; the largest difference, of the largest result)."""
-    last = copy.deepcopy(net).to(memory_format=torch.channels_last)
-    images = x.to(memory_format=torch.channels_last)
     fused = nbt.fuse(net, x)
-    calls: dict[str, Callable[[], Any]] = {
-        "torch": lambda: net(x),
-        "torch nhwc": lambda: last(images),
-        "fuse": lambda: fused(x),
-    }
+    calls: dict[str, Callable[[], Any]] = {"torch": lambda: net(x), "fuse": lambda: fused(x)}
+    if x.ndim == 4:
+        last = copy.deepcopy(net).to(memory_format=torch.channels_last)
+        images = x.to(memory_format=torch.channels_last)
+        calls["torch nhwc"] = lambda: last(images)
     with torch.no_grad():
         want = net(x)
         error = float((fused(x) - want).abs().max() / want.abs().max())
@@ -143,7 +148,8 @@ def main(arguments: list[str] | None = None) -> None:
     print("|---" * (len(columns) + 4) + "|")
     for name in options.networks:
         torch.manual_seed(0)
-        net, x = made(name), torch.randn(options.images, 3, options.size, options.size)
+        image = (128, 768) if name == "encoder" else (3, options.size, options.size)
+        net, x = made(name), torch.randn(options.images, *image)
         for threads in map(int, options.threads.split(",")):
             torch.set_num_threads(threads)
             with numbaprims.config(threads=threads):

@@ -7,11 +7,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn import functional  # noqa: E402
 from torch.nn.utils import prune  # noqa: E402
 
 import numbaprims  # noqa: E402
 from numbaprims.frontends import torch as nbt  # noqa: E402
 from numbaprims.frontends.torch.fuse import _ACTIVATIONS  # noqa: E402
+from numbaprims.fusion import layers  # noqa: E402
 from numbaprims.fusion.layers import Call  # noqa: E402
 
 pytestmark = pytest.mark.cpu
@@ -47,8 +49,8 @@ def agrees(module, x, **words):
 
 def calls(fused):
     """The modules that were called as they are."""
-    layers = [node.layer for node in fused.network._graph.nodes]
-    return [type(layer.function).__name__ for layer in layers if isinstance(layer, Call)]
+    found = [node.layer for node in fused.network._graph.nodes]
+    return [type(layer.function).__name__ for layer in found if isinstance(layer, Call)]
 
 
 def test_a_network():
@@ -230,6 +232,44 @@ def test_hooks_are_called(what):
     agrees(module, x)
 
 
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("activation", ["relu", functional.gelu, nn.SiLU()])
+def test_transformers(norm_first, activation):
+    words = {"batch_first": True, "norm_first": norm_first, "activation": activation}
+    layer = nn.TransformerEncoderLayer(8, 2, 16, **words)
+    norm = nn.LayerNorm(8, bias=False) if norm_first else None
+    module = trained(nn.TransformerEncoder(layer, 2, norm, enable_nested_tensor=False), layer)
+    fused = agrees(module, torch.randn(2, 5, 8))
+    kinds = [type(node.layer) for node in fused.network._graph.nodes]
+    assert kinds.count(layers.SelfAttention) == 3 and layers.Call not in kinds
+    agrees(nbt.nn.replace(copy.deepcopy(module)), torch.randn(2, 5, 8))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: setattr(layer, "activation", torch.sin),
+        lambda layer: nn.utils.parametrizations.weight_norm(layer.linear1),
+        lambda layer: layer.linear2.register_forward_hook(lambda module, given, y: 2 * y),
+        lambda layer: setattr(layer, "self_attn", nn.MultiheadAttention(8, 2, add_zero_attn=True, batch_first=True)),
+        lambda layer: setattr(layer.self_attn, "batch_first", False),
+    ],
+)
+def test_transformers_that_are_called(change):
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    change(layer)
+    x, module = torch.randn(2, 5, 8), trained(layer)
+    fused = nbt.fuse(module, x)
+    assert any(isinstance(node.layer, layers.Call) for node in fused.network._graph.nodes)
+    torch.testing.assert_close(fused(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_sequence_without_a_batch():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    module, x = trained(nn.LayerNorm(8), layer), torch.randn(5, 8)
+    torch.testing.assert_close(nbt.fuse(module, x)(x), module(x), rtol=1e-4, atol=1e-5)
+
+
 # ---------------------------------------------------------------- with gradients
 
 
@@ -283,6 +323,11 @@ def test_planning_leaves_every_mode_as_it_is():
     assert [each.training for each in module.modules()] == [True, True, False, True]
     trains(module, torch.randn(2, 4, 3, 3))
     assert fused.module[0].norm.num_batches_tracked == 0
+
+
+def test_layers_of_no_stack_train_as_they_are():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+    trains(trained(nn.Tanh(), nn.LayerNorm(8), nn.GroupNorm(5, 5), layer), torch.randn(2, 5, 8))
 
 
 @pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])

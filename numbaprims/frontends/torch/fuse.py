@@ -10,7 +10,15 @@ import torch
 
 import numbaprims
 from numbaprims.dtypes import FLOATS, LONG_NAMES
-from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, only_tensor, read, run, twin_of
+from numbaprims.frontends.torch.fuse_graph import (
+    ACTIVATIONS as FUNCTIONS,
+    Unknown,
+    is_leaf,
+    only_tensor,
+    read,
+    run,
+    twin_of,
+)
 from numbaprims.frontends.torch.fuse_training import Trained
 from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.nn import ACTIVATIONS, TWINS
@@ -71,10 +79,30 @@ def _attention(m: Any) -> Any:
     added = m.bias_k is not None or m.bias_v is not None or m.add_zero_attn
     if added or not m.batch_first or not m._qkv_same_embed_dim or hooked(m.out_proj):
         return None
-    product, behind = (
-        (_host(w), _host(b)) for w, b in ((m.in_proj_weight, m.in_proj_bias), (m.out_proj.weight, m.out_proj.bias))
-    )
-    return [layers.Linear(*product), layers.SelfAttention(heads=m.num_heads), layers.Linear(*behind)]
+    first = layers.Linear(_host(m.in_proj_weight), _host(m.in_proj_bias))
+    return [
+        first,
+        layers.SelfAttention(heads=m.num_heads),
+        layers.Linear(_host(m.out_proj.weight), _host(m.out_proj.bias)),
+    ]
+
+
+def _encoder_layer(m: Any) -> Any:
+    """A transformer's layer, with norms in front of its two parts or behind them."""
+    kind = FUNCTIONS.get(m.activation)
+    between = _layer(m.activation, 3) if isinstance(m.activation, nn.Module) else kind and layers.Activation(kind)
+    attend, first, last, *norms = (_layer(each, 3) for each in (m.self_attn, m.linear1, m.linear2, m.norm1, m.norm2))
+    if None in (between, attend, first, last, *norms):
+        return None
+    parts = attend, [first, between, last]
+    if m.norm_first:
+        return [layers.Residual([norm, part]) for norm, part in zip(norms, parts, strict=True)]
+    return [[layers.Residual(part), norm] for norm, part in zip(norms, parts, strict=True)]
+
+
+def _encoder(m: Any) -> Any:
+    found = [_layer(each, 3) for each in (*m.layers, *([] if m.norm is None else [m.norm]))]
+    return None if None in found else found
 
 
 _MODULES: dict[type, Callable[[Any], Any]] = {
@@ -84,7 +112,11 @@ _MODULES: dict[type, Callable[[Any], Any]] = {
     nn.LayerNorm: lambda m: layers.LayerNorm(_host(m.weight), _host(m.bias), m.eps, len(m.normalized_shape)),
     nn.GroupNorm: lambda m: layers.GroupNorm(m.num_groups, _host(m.weight), _host(m.bias), m.eps),
     nn.MultiheadAttention: _attention,
+    nn.TransformerEncoderLayer: _encoder_layer,
+    nn.TransformerEncoder: _encoder,
 }
+#: Modules that take a sequence without a batch too, which would be a batch of vectors here.
+_OF_SEQUENCES = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 for _rank in (1, 2, 3):
     for _name, _make in {
         "MaxPool": _max_pool, "AvgPool": _avg_pool, "AdaptiveAvgPool": _adaptive(layers.GlobalAvgPool),
@@ -126,6 +158,8 @@ def _layer(module: Any, ndim: int) -> Any:
         name, words = _ACTIVATIONS[kind]
         return layers.Activation(name, **{word: getattr(module, word) for word in words})
     # torch takes a single image (C, H, W) too, which here is a batch of (N, C, L)
+    if kind in _OF_SEQUENCES and ndim != 3:
+        return None
     if kind in _MODULES and (rank is None or ndim == int(rank[1]) + 2 or (kind is nn.BatchNorm1d and ndim == 2)):
         return _MODULES[kind](module)
     return None

@@ -21,7 +21,7 @@ from numbaprims.fusion import layers
 
 _f: Any = torch.nn.functional
 #: Functions and methods that are an activation without arguments.
-_ACTIVATIONS = {
+ACTIVATIONS = {
     **dict.fromkeys((_f.relu, torch.relu, torch.relu_, "relu", "relu_"), "relu"),
     **dict.fromkeys((_f.sigmoid, torch.sigmoid, torch.sigmoid_, "sigmoid", "sigmoid_"), "sigmoid"),
     **dict.fromkeys((_f.tanh, torch.tanh, torch.tanh_, "tanh", "tanh_"), "tanh"),
@@ -242,8 +242,8 @@ class _Reader(torch.fx.Interpreter):
                 known: Any = self.constants.get
                 operands, words = (torch.fx.node.map_arg(each, known) for each in (operands, words))
                 return describe(self.images[n.args[0]], *operands, **words)
-        if target in _ACTIVATIONS and plain:
-            return layers.Activation(_ACTIVATIONS[target])
+        if target in ACTIVATIONS and plain:
+            return layers.Activation(ACTIVATIONS[target])
         if target in _DROPOUTS or getattr(target, "__name__", "") == "stochastic_depth":  # torchvision's
             bound = inspect.signature(target).bind(x, *operands, **words)
             bound.apply_defaults()

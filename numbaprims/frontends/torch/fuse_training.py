@@ -159,6 +159,8 @@ class Trained(torch.nn.Module):
                 each.training = mode
         for each, shape in zip(leaves, shapes, strict=False):
             layer = self._describe(each, len(shape))
+            if isinstance(layer, list):  # several, of which none is an operation of a stack
+                layer = None
             if layer is not None and layer.passes:
                 if not each.training or not getattr(each, "p", 0):
                     continue
