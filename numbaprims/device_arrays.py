@@ -141,6 +141,10 @@ class _Torch(DeviceLibrary):
             tensor = self._empty(shape, dtype=self._dtypes[dtype], device=self._at)
         return self._view(tensor, shape, c_strides(shape, DTYPES[dtype].itemsize), dtype)
 
+    def over(self, x: Any, storage: Any, dtype: str) -> Any:
+        size, steps = storage.itemsize, [step // storage.itemsize for step in storage.strides]
+        return x.as_strided(storage.shape, steps, x.storage_offset() + (storage.pointer - x.data_ptr()) // size)
+
     def pointer_of(self, x: Any) -> int:
         return int(x.data_ptr())
 
@@ -183,6 +187,10 @@ class _Cupy(DeviceLibrary):
             memory = cupy.cuda.alloc(max(1, math.prod(shape) * kind.itemsize))
             return cupy.ndarray(shape, kind, memptr=memory, strides=strides)
 
+    def over(self, x: Any, storage: Any, dtype: str) -> Any:
+        memory = x.data + (storage.pointer - x.data.ptr)
+        return sys.modules["cupy"].ndarray(storage.shape, x.dtype, memptr=memory, strides=storage.strides)
+
     def pointer_of(self, x: Any) -> int:
         return int(x.data.ptr)
 
@@ -213,6 +221,11 @@ class _Numba(DeviceLibrary):
         # neither knows of streams: allocating and giving back wait for the device
         with cuda.gpus[self.index]:
             return cuda.device_array(shape, _named_dtype(dtype), strides)
+
+    def over(self, x: Any, storage: Any, dtype: str) -> Any:
+        facts = {"shape": storage.shape, "strides": storage.strides, "data": (storage.pointer, False)}
+        facts |= {"typestr": x.dtype.str, "version": 3}
+        return sys.modules["numba.cuda"].from_cuda_array_interface(facts, owner=x, sync=False)
 
     def pointer_of(self, x: Any) -> int:
         return int(x.__cuda_array_interface__["data"][0])

@@ -94,6 +94,10 @@ class Library:
             return storage.view(ml_dtypes.bfloat16)
         return storage.view(np.bool_) if dtype == "bool" else storage
 
+    def over(self, x: Any, storage: Any, dtype: str) -> Any:
+        """An array over the memory of x that lies as a view of its storage does."""
+        return self.wrap(storage, dtype)
+
     def empty(self, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
         """Allocate a C-contiguous result; give the caller's array and the storage view kernels write."""
         kind = DTYPES[dtype]

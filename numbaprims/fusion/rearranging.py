@@ -44,7 +44,7 @@ def viewed(x: Any, view: Callable[[np.ndarray], np.ndarray]) -> Any:
     """What a function of arrays of the host makes of an array of any library, over the same memory."""
     storage, dtype, library = arrays.enter(x, "x")
     found = view(storage) if isinstance(storage, np.ndarray) else storage.through(view)
-    return library.wrap(found, dtype)
+    return library.over(x, found, dtype)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -311,6 +311,9 @@ class _Own(DeviceLibrary):
 
         return lend
 
+    def over(self, x: DeviceArray, storage: Any, dtype: str) -> DeviceArray:
+        return DeviceArray(x.memory, storage.pointer, storage.shape, storage.strides, x.dtype, x.driver)
+
     def pointer_of(self, x: DeviceArray) -> int:
         return x.pointer
 

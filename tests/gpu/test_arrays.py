@@ -356,6 +356,9 @@ def test_torch_tensors_of_a_gpu_enter(gpu, monkeypatch):
     assert tuple(result.stride()) == (1, 3) and storage.strides == (4, 12)
     pointer, owner = library.scratch(100)
     assert owner.nbytes == 100 and pointer == owner.data_ptr()
+    part = base[1:, ::2]
+    turned = library.over(part, view.through(lambda x: x.T[1:]), "f32")
+    assert torch.equal(turned, part.T[1:]) and turned.data_ptr() == part.data_ptr() + 8
     device_arrays._libraries.clear()
 
 
@@ -364,10 +367,14 @@ def cupy(gpu, monkeypatch):
     """As much of CuPy as is asked for, over our own arrays."""
     module = types.ModuleType("cupy")
 
+    class Pointer(int):
+        ptr = property(int)
+        __add__ = lambda self, by: Pointer(int(self) + by)  # noqa: E731
+
     class Array:
         def __init__(self, shape, dtype, memptr, strides):
             self.kept, self.shape, self.dtype, self.strides = memptr, shape, np.dtype(dtype), strides
-            self.data = types.SimpleNamespace(ptr=memptr.pointer)
+            self.data = Pointer(getattr(memptr, "pointer", memptr))
             self.device = types.SimpleNamespace(id=0)
 
         @property
@@ -407,6 +414,9 @@ def test_cupy_arrays_give_cupy_arrays(cupy, gpu, toy_ger, monkeypatch):
     assert type(got) is cupy.ndarray and got.shape == (4, 4) and got.strides == (16, 4) and streams == [33]
     np.testing.assert_array_equal(got.kept.view(np.uint8).to_host().view(np.float32).reshape(4, 4),
                                   np.outer(values, values))  # fmt: skip
+    view, dtype, library = arrays.enter(x, "x")
+    part = library.over(x, view.through(lambda x: x[1:].reshape(3, 1)), dtype)
+    assert type(part) is cupy.ndarray and (part.data.ptr, part.shape, part.strides) == (x.data.ptr + 4, (3, 1), (4, 4))
 
 
 def test_views_answer_what_checks_ask(gpu):

@@ -5,7 +5,23 @@ import pytest
 from fusion_cases import RELU, array, conv, norm
 
 import numbaprims
-from numbaprims.fusion.layers import Concat, Linear, MaxPool, PReLU
+from numbaprims.fusion.layers import (
+    Add,
+    Concat,
+    Constant,
+    Gather,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    MaxPool,
+    Permute,
+    PReLU,
+    Reshape,
+    Residual,
+    SelfAttention,
+    View,
+    Wired,
+)
 from numbaprims.gpu import memory
 
 
@@ -14,6 +30,17 @@ def test_networks_of_device_arrays(gpu):
         ([conv(4, 3), norm(4), RELU, Concat([[conv(2, 4)], [MaxPool(3, 1, 1)], ()])], (1, 3, 6, 5), "NCHW"),
         ([Linear(array(4, 3)), norm(4), RELU, PReLU(array(4))], (2, 3), "NCHW"),
         ([norm(3)], (2, 4, 4, 3), "NHWC"),
+        (
+            [Residual([LayerNorm(array(8)), Linear(array(24, 8)), SelfAttention(heads=2)]), Gather([2, 0])],
+            (2, 3, 8),
+            "NCHW",
+        ),
+        (
+            [conv(4, 3), Permute((0, 2, 3, 1)), GroupNorm(3), Reshape((-1,)), View((5, 2), (2, 7), 3)],
+            (1, 3, 6, 5),
+            "NCHW",
+        ),
+        (Wired([(Constant(array(3, 4)), (0,)), (Add(), (0, 1)), (RELU, (2,))]), (2, 3, 4), "NCHW"),
     ]:
         net = numbaprims.fuse(layers, shape, layout=layout)
         x = array(*shape)
