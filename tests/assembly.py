@@ -3,6 +3,8 @@
 Nothing that is compiled here runs.
 """
 
+import ast
+import atexit
 import functools
 import os
 import re
@@ -24,10 +26,12 @@ ARM = "aarch64-unknown-linux-gnu"
 CPUS = ("znver5", "sapphirerapids", "rocketlake", "x86-64-v3", "x86-64-v2", "neoverse-n1")
 X86_CPUS = CPUS[:-1]
 
-_PRINT = """
+_COMPILE = """
 import sys
 from importlib import import_module
-print(getattr(import_module(sys.argv[1]), sys.argv[2])(*eval(sys.argv[3])).inspect_asm())
+for line in sys.stdin:
+    module, factory, arguments = eval(line)
+    print(repr(getattr(import_module(module), factory)(*arguments).inspect_asm()), flush=True)
 """
 
 
@@ -37,19 +41,29 @@ def named(cpu, features=""):
 
 
 @functools.cache
+def _compiler(cpu):
+    """A process that compiles for a CPU until this one ends: Numba has one target a process."""
+    environment = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", _COMPILE], env=os.environ | environment, text=True, **streams)
+    atexit.register(process.communicate)
+    return process
+
+
+@functools.cache
 def kernel_assembly(cpu, factory, *arguments):
     """The assembly of the range kernel that `factory(*arguments)` makes, for an x86 CPU that need not be the host.
 
-    Numba has one target a process: another one compiles, for which the factory must be a module's and its arguments
-    literals.
+    The factory must be a module's and its arguments literals.
     """
     if target.current().arch not in ("x86_64", "amd64"):
         pytest.skip("Numba compiles for the architecture that it runs on")
-    environment = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", _PRINT, factory.__module__, factory.__name__, repr(arguments)]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = _compiler(cpu)
+    process.stdin.write(f"{(factory.__module__, factory.__name__, arguments)}\n")
+    process.stdin.flush()
+    told = process.stdout.readline()
+    assert told, process.stderr.read()
+    return ast.literal_eval(told)
 
 
 def emitted(cpu, emit, arguments, features=""):
