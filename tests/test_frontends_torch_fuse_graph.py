@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
+from torch_fuse_cases import Made, agrees, called  # noqa: E402
 
 import numbaprims  # noqa: E402
 from numbaprims.frontends import torch as nbt  # noqa: E402
@@ -23,42 +24,6 @@ def by_definition():
     torch.manual_seed(0)
     with numbaprims.config(device="reference"):
         yield
-
-
-class Made(nn.Module):
-    """A module of parts and of a function of itself and x."""
-
-    def __init__(self, function, **parts):
-        super().__init__()
-        self.function = function
-        for name, part in parts.items():
-            setattr(self, name, part)
-        for each in self.modules():
-            for tensor in (*each.parameters(recurse=False), *each.buffers(recurse=False)):
-                if tensor.is_floating_point():
-                    tensor.data.uniform_(0.3, 1.0) if tensor.ndim == 1 else tensor.data.normal_(0, 0.3)
-        self.eval()
-
-    def forward(self, x):
-        return self.function(self, x)
-
-
-def agrees(module, x, *, whole=False):
-    """A fused network that computes what the module does, also of other numbers of images; `whole`: as one call."""
-    fused = nbt.fuse(module, x)
-    with torch.no_grad():
-        for images in (x, torch.randn(x.shape[0] + 1, *x.shape[1:]), x[:1]):
-            kept = images.clone()
-            torch.testing.assert_close(fused(images), module(images.clone()), rtol=1e-4, atol=1e-5)
-            assert torch.equal(images, kept)
-    assert whole == (fused.network._fused.alone and isinstance(fused.network._fused.items[0].layer, layers.Call))
-    return fused
-
-
-def called(fused):
-    """What is called as it is, in words."""
-    found = [node.layer.function for node in fused.network._graph.nodes if isinstance(node.layer, layers.Call)]
-    return [getattr(each, "__name__", None) or repr(each) for each in found]
 
 
 def residual(inplace):
@@ -214,56 +179,6 @@ def test_a_transformer_and_constants():
     kinds = [type(node.layer) for node in fused.network._graph.nodes]
     assert called(fused) == [] and kinds.count(layers.LayerNorm) == 2
     assert kinds.count(layers.SelfAttention) == kinds.count(layers.Constant) == 1
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("bias", [True, False])
-def test_attention_of_a_module(bias, batch_first):
-    """torch's with other dimensions first, and what is no attention to oneself, as they are."""
-
-    def forward(self, x):
-        y = self.attention(x, x, x)[0]
-        return self.other(y, x, x, need_weights=False)[0]
-
-    parts = {name: nn.MultiheadAttention(8, 2, bias=bias, batch_first=batch_first) for name in ("attention", "other")}
-    module = Made(forward, **parts)
-    fused = nbt.fuse(module, x := torch.randn(3, 5, 8))
-    kinds = [type(node.layer) for node in fused.network._graph.nodes]
-    assert kinds.count(layers.SelfAttention) == batch_first and kinds.count(layers.Call) == 2 - batch_first
-    torch.testing.assert_close(fused(x), module(x), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_attention_by_a_function(masked):
-    """As of timm and transformers: parts of one product, turned so that they come first, and merged behind."""
-
-    def forward(self, x):
-        n, length, size = x.shape
-        parts = self.qkv(self.norm(x)).reshape(n, length, 3, self.heads, size // self.heads).permute(2, 0, 3, 1, 4)
-        q, k, v = parts.unbind(0)
-        mask = self.mask if masked else None
-        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=not masked, scale=0.3)
-        y = y.transpose(1, 2).contiguous().view(n, length, size)
-        return (x + self.proj(y)).mean(dim=1).unsqueeze(-1)[:, 1:]
-
-    module = Made(
-        forward, norm=nn.LayerNorm(8), qkv=nn.Linear(8, 24), proj=nn.Linear(8, 8), mask=nn.Buffer(torch.ones(5, 5))
-    )
-    module.mask.normal_()
-    module.heads = 2
-    fused = agrees(module, torch.randn(2, 5, 8))
-    kinds = [type(node.layer) for node in fused.network._graph.nodes]
-    assert kinds.count(layers.Attention) == 1 and called(fused) == ["mean"]
-    assert kinds.count(layers.View) == 6 and kinds.count(layers.Reshape) == 1
-
-
-def test_what_no_attention_layer_computes_is_called():
-    def forward(self, x):
-        y = functional.scaled_dot_product_attention(x, x, x, attn_mask=x.new_ones(4, 4).tril().bool())
-        return functional.scaled_dot_product_attention(y, x[:, :1], x[:, 1:], is_causal=True, enable_gqa=True)
-
-    fused = agrees(Made(forward), torch.randn(2, 2, 4, 3))
-    assert len(called(fused)) == 1
 
 
 def test_tokens_positions_and_scales():

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from numbaprims.frontends.torch.fuse_attention import attention, masked
 from numbaprims.frontends.torch.fuse_torchvision import FUNCTIONS
 from numbaprims.frontends.torch.fuse_views import REARRANGING, itself, rearranged
 from numbaprims.frontends.torch.modules import hooked
@@ -210,10 +211,11 @@ class _Reader(torch.fx.Interpreter):
                 self._add(n, layers.Multiply(), *tensors)
                 self._written(n)
                 return
-        if n.target is _f.scaled_dot_product_attention and len(tensors) == 3 and [*n.args[:3]] == tensors:
-            found = self._attention_of(n, *n.args[3:], **words)
+        if n.target is _f.scaled_dot_product_attention and self.numbers.keys() >= {*n.args[:3]}:
+            q, k, _ = (self.env[each] for each in n.args[:3])
+            found = attention(q, k, *self._known(n.args[3:]), **self._known(words))
             if found is not None:
-                self._add(n, found, *tensors)
+                self._add(n, found, *n.args[:3])
                 return
         if n.target is operator.getitem and n.args[1:] == (0,):
             found, tensors = self._attention(n.args[0]), tensors or n.args[0].args[:1]
@@ -232,16 +234,16 @@ class _Reader(torch.fx.Interpreter):
         """The layer of one tensor that a node is."""
         x, target = self.env[n.args[0]], n.target
         if n.op == "call_module":
-            return None if operands or words else self.layer(self._module(n), x.ndim)
+            module = self._module(n)
+            found = self.layer(module, x.ndim)
+            return masked(found, module, x, *self._known((*operands, words))) if operands or words else found
         plain = not operands and not words.keys() - {"inplace"}
         if target is _f.layer_norm:
             return self._layer_norm(*operands, **words)
         if n.op == "call_function" and x.ndim == 4:
             describe = FUNCTIONS.get((getattr(target, "__module__", ""), getattr(target, "__name__", "")))
             if describe is not None:
-                known: Any = self.constants.get
-                operands, words = (torch.fx.node.map_arg(each, known) for each in (operands, words))
-                return describe(self.images[n.args[0]], *operands, **words)
+                return describe(self.images[n.args[0]], *self._known(operands), **self._known(words))
         if target in ACTIVATIONS and plain:
             return layers.Activation(ACTIVATIONS[target])
         if target in _DROPOUTS or getattr(target, "__name__", "") == "stochastic_depth":  # torchvision's
@@ -279,24 +281,19 @@ class _Reader(torch.fx.Interpreter):
         values = layers.Constant(constant.expand(value.shape)[0])
         return layers.Wired([(values, (0,)), (layers.Add() if added else layers.Multiply(), (0, 1))])
 
-    def _attention_of(
-        self, n: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-        scale: float | None = None, enable_gqa: bool = False,
-    ) -> Any:  # fmt: skip
-        """The layer that scaled_dot_product_attention is, beside parameters."""
-        mask, q, k = self.constants.get(attn_mask), self.env[n.args[0]], self.env[n.args[1]]
-        if attn_mask is not None and (mask is None or mask.dtype != q.dtype or (mask.ndim == 4 and len(mask) != 1)):
-            return None
-        if dropout_p or q.ndim != 4 or (q.shape[1] != k.shape[1] and not enable_gqa):
-            return None
-        return layers.Attention(is_causal, scale, mask)
-
     def _attention(self, n: Any) -> Any:
         """What a module for attention gives first, of one tensor that is queries, keys and values."""
-        if not isinstance(n, torch.fx.Node) or n.op != "call_module" or n.kwargs.keys() - {"need_weights"}:
+        if not isinstance(n, torch.fx.Node) or n.op != "call_module" or n.args[0] not in self.numbers:
             return None
-        same = len(n.args) == 3 and len({*n.args}) == 1 and n.args[0] in self.numbers
-        return self.layer(self._module(n), len(self.images[n.args[0]]) + 1) if same else None
+        if len(n.args) < 3 or len({*n.args[:3]}) > 1:
+            return None
+        module = self._module(n)
+        described = self.layer(module, len(self.images[n.args[0]]) + 1)
+        return masked(described, module, *self._known((*n.args, n.kwargs)))
+
+    def _known(self, given: Any) -> Any:
+        """Arguments with the values of those that are no values of the input; nodes stay what they are."""
+        return torch.fx.node.map_arg(given, lambda each: self.constants.get(each, each))
 
     def _written(self, n: Any) -> None:
         """Let those that come later read what a node has written over its first operand."""
