@@ -61,6 +61,35 @@ def test_attention_by_a_function(masked):
     assert kinds.count(layers.View) == 6 and kinds.count(layers.Reshape) == 1
 
 
+@pytest.mark.parametrize("by", ["operators", "functions", "methods"])
+def test_attention_by_products(by):
+    """The scores written out, as of timm's older blocks, with a bias of positions."""
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        if by == "operators":
+            y = functional.softmax(q * 0.5 @ k.transpose(-2, -1) + self.bias, dim=-1) @ v
+        elif by == "functions":
+            y = torch.matmul(torch.softmax(torch.matmul(q, k.mT) / 2.0 + self.bias, -1), v)
+        else:
+            y = q.matmul(k.transpose(2, 3)).mul(0.5).add(self.bias).softmax(-1).matmul(v)
+        return self.proj(y.transpose(1, 2).flatten(2))
+
+    made = Made(forward, qkv=nn.Linear(8, 24), proj=nn.Linear(8, 8), bias=nn.Parameter(torch.randn(2, 5, 5)))
+    fused = agrees(made, torch.randn(2, 5, 8))
+    kinds = [type(node.layer) for node in fused.network._graph.nodes]
+    assert called(fused) == [] and kinds.count(layers.MatMul) == 2 and kinds.count(layers.Softmax) == 1
+
+
+def test_what_no_product_or_softmax_is_called():
+    def forward(self, x):
+        y = torch.softmax(x, 0) + torch.softmax(x, -1, torch.float32) + x.softmax(dim=1, dtype=None)
+        return y @ self.square + y @ y[:, 0].transpose(-1, -2)[:, None]
+
+    fused = agrees(Made(forward, square=nn.Parameter(torch.randn(4, 4))), torch.randn(3, 2, 4, 4)[:1])
+    assert called(fused) == ["softmax", "softmax", "constant (4, 4), matmul"]
+
+
 MASKS = {
     "added": (lambda x, own: own, 0),
     "open": (lambda x, own: own > 0, 0),

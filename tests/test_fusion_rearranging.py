@@ -19,6 +19,7 @@ from numbaprims.fusion.layers import (
     GroupNorm,
     LayerNorm,
     Linear,
+    MatMul,
     MaxPool,
     Multiply,
     Permute,
@@ -27,6 +28,7 @@ from numbaprims.fusion.layers import (
     RMSNorm,
     Scale,
     SelfAttention,
+    Softmax,
     View,
     Wired,
 )
@@ -55,6 +57,13 @@ THREE = [
     (linear(24, 8), (0,)), *[(View((2, 5, 4), (4, 24, 1), 8 * at), (1,)) for at in range(3)],
     (Attention(causal=True, scale=0.5), (2, 3, 4)), (Permute((0, 2, 1, 3)), (5,)), (Flatten(), (6,)),
 ]  # fmt: skip
+SCORES = [
+    (Permute((0, 2, 1)), (0,)),
+    (MatMul(), (0, 1)),
+    (Softmax(), (2,)),
+    (MatMul(), (3, 0)),
+    (Softmax(axis=1), (4,)),
+]
 SHUFFLE = [Reshape((3, 2, 4, 5)), Permute((0, 2, 1, 3, 4)), Reshape((6, 4, 5)), view(3, 4, 5, offset=60)]
 TURNED = [Permute((0, 2, 3, 1)), LayerNorm(array(4)), Permute((0, 3, 1, 2)), Scale(array(4))]
 # what reads a view or a constant may not write over what others read later
@@ -68,6 +77,7 @@ NETWORKS = {
     "a transformer": ([block(8, 2), block(8, 4), LayerNorm(), View((8,), (1,))], (2, 5, 8)),
     "a mask": (block(6, 3, array(3, 4, 4)), (1, 4, 6)),
     "attention of three": (Wired(THREE), (3, 5, 8)),
+    "scores": (Wired(SCORES), (2, 5, 3)),
     "a token": ([conv(4, 3), Reshape((4, -1)), Permute((0, 2, 1)), Wired(TOKEN), Activation("tanh")], (2, 3, 2, 3)),
     "known gates": (Wired([(Constant(array(4, 1, 3)), (0,)), (Multiply(), (0, 1)), (RELU, (2,))]), (2, 4, 5, 3)),
     "a shuffle": ([conv(6, 4), *SHUFFLE, conv(3, 3, 3), RELU], (2, 4, 4, 5)),
@@ -175,6 +185,11 @@ def test_views_are_numpys(data, seed):
         (lambda: Gather([-5]), (2, 4), "images of more than 4 elements"),
         (lambda: Gather([0.5]), (2, 4), "must be integers"),
         (lambda: Gather([[1]]), (2, 4), "one dimension"),
+        (lambda: Softmax(0), (2, 4), "axis is 0; it must be one of the image's"),
+        (lambda: Softmax(2), (2, 4), "axis is 2"),
+        (lambda: Wired([(MatMul(), (0, 0))]), (2, 4), "matrices of each image"),
+        (lambda: Wired([(MatMul(), (0, 0))]), (2, 3, 4), r"\(0, 3, 4\)"),
+        (lambda: GroupNorm(2, activation="relux"), (2, 4, 3), "relux"),
         (lambda: LayerNorm(array(3)), (2, 4), "weight"),
         (lambda: LayerNorm(normalized_dims=0), (2, 4), "normalized_dims"),
         (lambda: GroupNorm(3), (2, 4, 2), "groups"),
@@ -185,6 +200,18 @@ def test_views_are_numpys(data, seed):
 def test_refusals(layer, shape, words):
     with pytest.raises((TypeError, ValueError), match=words):
         numbaprims.fuse(layer(), shape)
+
+
+@pytest.mark.parametrize("layer", [LayerNorm(array(4), array(4)), RMSNorm(array(4)), GroupNorm(3, array(6), array(6))])
+def test_norms_apply_the_activation_behind_them(layer):
+    """And only that: a norm has no weights for what is affine."""
+    net = numbaprims.fuse([Scale(2.0), layer, Activation("silu"), RELU, layer, Scale(array(6)), RELU], (2, 6, 4))
+    with numbaprims.config(device="cpu"):
+        agrees(net, array(2, 6, 4))
+        agrees(numbaprims.fuse([LayerNorm(), Scale(array(4)), RELU], (2, 6, 4), layout="NHWC"), array(2, 6, 4))
+    kinds = [type(item.layer) for item in net._fused.items]
+    assert kinds == [Scale, type(layer), Activation, type(layer), Scale]
+    assert net._fused.items[1].layer.activation == ("silu", {}) and "in its epilogue" in net.explain()
 
 
 def test_views_are_no_launches():

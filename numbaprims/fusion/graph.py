@@ -158,7 +158,7 @@ FOLDED = ", folded into its weights, which are rounded once more (exact=True doe
 
 @dataclasses.dataclass(eq=False)
 class Product(Item):
-    """A convolution or a dense layer, with what has folded into it."""
+    """A convolution, a dense layer or a norm, with what has folded into it."""
 
     folded: list[int] = dataclasses.field(default_factory=list)
     """Nodes that are in its weights."""
@@ -251,7 +251,7 @@ class Analyser:
             return
         found = node.layer.operation(shape, self.place)
         if isinstance(found, str):
-            kind = Product if isinstance(node.layer, known.Product) else Item
+            kind = Product if node.layer.takes_activation else Item
             self.by_result[value] = kind([value], list(node.inputs), shape, node.layer, found)
             return
         operation, columns = found
@@ -300,9 +300,8 @@ class Analyser:
             item.layer = dataclasses.replace(product, activation=(node.layer.kind, node.layer.parameters))
         else:
             # the channels of what follows must be the outputs of the product
-            behind = (
-                isinstance(product, known.Conv) or channel_axis(node.shape, self.graph.layout) == len(node.shape) - 1
-            )
+            last = channel_axis(node.shape, self.graph.layout) == len(node.shape) - 1
+            behind = isinstance(product, known.Conv) or (isinstance(product, known.Linear) and last)
             affine = node.layer.affine() if behind and not self.exact else None
             folded = None if affine is None else product.with_affine(*affine)
             if folded is None:

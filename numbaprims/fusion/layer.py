@@ -52,6 +52,8 @@ class Layer:
     """How many values it reads as a step of a `Wired`; None: any number."""
     passes = False
     """Whether it gives its input unchanged."""
+    takes_activation = False
+    """Whether it applies the activation behind it."""
     views = False
     """Whether its result lies in memory that there is: nothing is launched."""
 

@@ -27,8 +27,10 @@ from numbaprims.fusion.rows import (
     Attention as Attention,
     GroupNorm as GroupNorm,
     LayerNorm as LayerNorm,
+    MatMul as MatMul,
     RMSNorm as RMSNorm,
     SelfAttention as SelfAttention,
+    Softmax as Softmax,
 )
 from numbaprims.ops import conv_plan, gemm_plan, pooling
 from numbaprims.ops._activation_call import kernel_of
@@ -299,6 +301,7 @@ class Product(Layer):
     weight: Any
     bias: Any
     activation: Any
+    takes_activation = True
 
     def _check(self, *ndims: int) -> None:
         weight = values_of(self.weight, "weight", *ndims)
@@ -415,8 +418,8 @@ class Concat(Layer):
 @dataclasses.dataclass(frozen=True, repr=False)
 class Wired(Layer):
     """A graph: steps of a layer and the numbers of the values that it reads; 0 is the graph's input, k the result of
-    step k, the last one the graph's.  A step reads one value, `Add` and `Multiply` two, `Attention` three, a `Concat`
-    one a branch, a `Call` any number; it may be a list of layers too.
+    step k, the last one the graph's.  A step reads one value, `Add`, `Multiply` and `MatMul` two, `Attention` three, a
+    `Concat` one a branch, a `Call` any number; it may be a list of layers too.
     """
 
     steps: Any

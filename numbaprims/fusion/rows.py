@@ -1,4 +1,4 @@
-"""Layers of transformers: norms by the statistics of each row or image, and attention."""
+"""Layers of transformers: norms by the statistics of each row or image, softmax, products of values, attention."""
 
 from __future__ import annotations
 
@@ -13,16 +13,21 @@ from numbaprims.fusion.place import Place, Run, Shape
 from numbaprims.fusion.rearranging import viewed
 from numbaprims.ops import norm
 from numbaprims.ops.attention import attention
-from numbaprims.ops.primitive import scalar
+from numbaprims.ops.epilogue import resolve_activation
+from numbaprims.ops.gemm import gemm
+from numbaprims.ops.primitive import integer, scalar
+from numbaprims.ops.softmax import softmax
 
 
-class _Norm(Layer):
-    """A norm by a public function of `numbaprims.ops.norm`."""
+class Norm(Layer):
+    """A norm by a public function of `numbaprims.ops.norm`, which takes an activation behind it."""
 
     weight: Any
     bias: Any
     eps: float
+    activation: Any
     function = ""
+    takes_activation = True
     stays = "a norm of rows is a launch of its own"
 
     def _check(self) -> None:
@@ -30,6 +35,7 @@ class _Norm(Layer):
             value = getattr(self, name)
             self._set(**{name: None if value is None else values_of(value, name, *range(1, 5))})
         self._set(eps=scalar(self.eps, "eps"))
+        resolve_activation(self.activation)
 
     def _words(self, place: Place) -> dict[str, Any]:
         """What its function takes beside arrays and eps."""
@@ -39,17 +45,20 @@ class _Norm(Layer):
         given = {
             name: place.array(value) for name in ("weight", "bias") if (value := getattr(self, name, None)) is not None
         }
-        return functools.partial(getattr(norm, self.function), eps=self.eps, **given, **self._words(place))
+        return functools.partial(
+            getattr(norm, self.function), eps=self.eps, activation=self.activation, **given, **self._words(place)
+        )
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class LayerNorm(_Norm):
+class LayerNorm(Norm):
     """`numbaprims.layer_norm` of the last dimensions."""
 
     weight: Any = None
     bias: Any = None
     eps: float = 1e-5
     normalized_dims: int = 1
+    activation: Any = None
     function = "layer_norm"
 
     def __post_init__(self) -> None:
@@ -69,13 +78,14 @@ class RMSNorm(LayerNorm):
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
-class GroupNorm(_Norm):
+class GroupNorm(Norm):
     """`numbaprims.group_norm` of groups of channels."""
 
     groups: int
     weight: Any = None
     bias: Any = None
     eps: float = 1e-5
+    activation: Any = None
     function = "group_norm"
 
     def __post_init__(self) -> None:
@@ -84,6 +94,35 @@ class GroupNorm(_Norm):
 
     def _words(self, place: Place) -> dict[str, Any]:
         return {"groups": self.groups, "layout": place.layout}
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Softmax(Layer):
+    """`numbaprims.softmax` along a dimension of images."""
+
+    axis: int = -1
+    stays = "a softmax is a launch of its own"
+
+    def __post_init__(self) -> None:
+        self._set(axis=integer(self.axis, "axis"))
+
+    def bind(self, shape: Shape, place: Place) -> Run:
+        if self.axis % len(shape) == 0 or not -len(shape) <= self.axis < len(shape):
+            raise ValueError(f"axis is {self.axis}; it must be one of the image's")
+        return functools.partial(softmax, axis=self.axis)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class MatMul(Layer):
+    """`numbaprims.gemm` of two values (N, ..., M, K) and (N, ..., K, L), a step of a `Wired`."""
+
+    stays = "a product is a launch of its own"
+    reads = 2
+
+    def bind(self, shape: Shape, place: Place) -> Run:
+        if len(shape) < 3:
+            raise ValueError("it takes matrices of each image")
+        return lambda a, b, *, out=None: gemm(a, b, out=out)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)

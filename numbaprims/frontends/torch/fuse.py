@@ -10,8 +10,8 @@ import torch
 
 import numbaprims
 from numbaprims.dtypes import FLOATS, LONG_NAMES
+from numbaprims.frontends.torch.fuse_functions import ACTIVATIONS as FUNCTIONS
 from numbaprims.frontends.torch.fuse_graph import (
-    ACTIVATIONS as FUNCTIONS,
     Unknown,
     is_leaf,
     only_tensor,
@@ -111,6 +111,7 @@ _MODULES: dict[type, Callable[[Any], Any]] = {
     nn.Linear: lambda m: layers.Linear(_host(m.weight), _host(m.bias)),
     nn.LayerNorm: lambda m: layers.LayerNorm(_host(m.weight), _host(m.bias), m.eps, len(m.normalized_shape)),
     nn.GroupNorm: lambda m: layers.GroupNorm(m.num_groups, _host(m.weight), _host(m.bias), m.eps),
+    nn.Softmax: lambda m: layers.Softmax(m.dim) if m.dim else None,
     nn.MultiheadAttention: _attention,
     nn.TransformerEncoderLayer: _encoder_layer,
     nn.TransformerEncoder: _encoder,
@@ -198,13 +199,13 @@ def fuse(
 ) -> Any:  # fmt: skip
     """Plan a module for inference, as `numbaprims.fuse` plans layers, or a sequence of modules for training.
 
-    Pooling, norms, activations, dropout, convolutions, linear layers, attention of a tensor to itself, sums, products,
-    concatenations and other orders and shapes of a tensor are planned. A module of your own is traced by torch.fx: what
-    its `forward` does with torch's functions and methods is planned too, or called as it is; so are modules of torch's
-    that are no such layer, by their twins in `nn` where there are some. What torch.fx cannot trace is called as a
-    whole, and so are a module whose graph gives other numbers than itself (while it traces, x is no instance of
-    torch.Tensor), one with hooks (weight norm and pruning are such) or a `forward` of the instance's own. Weights are
-    copied. Under `torch.autocast` it computes in the dtype of the example.
+    Pooling, norms, activations, dropout, convolutions, linear layers, attention, softmax, sums, products,
+    concatenations, other orders and shapes of a tensor are planned. A module of your own is traced by torch.fx:
+    what its `forward` does with torch's functions and methods is planned too, or called as it is; so are modules of
+    torch's that are no such layer, by their twins in `nn` where there are some. What torch.fx cannot trace is
+    called as a whole, and so are a module whose graph gives other numbers than itself (while it traces, x is no
+    instance of torch.Tensor), one with hooks (weight norm and pruning are such) or a `forward` of the instance's
+    own. Weights are copied. Under `torch.autocast` it computes in the dtype of the example.
 
     Args:
         module: in eval mode, of one tensor; its layers of exactly torch's own classes or their twins in `nn`.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import inspect
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,34 +13,11 @@ import torch
 import torch.fx
 
 from numbaprims.frontends.torch.fuse_attention import attention, masked
-from numbaprims.frontends.torch.fuse_torchvision import FUNCTIONS
+from numbaprims.frontends.torch.fuse_functions import JOINS, MATRIX_PRODUCTS, PRODUCTS, SUMS, one, with_known
 from numbaprims.frontends.torch.fuse_views import REARRANGING, itself, rearranged
 from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.nn import OURS, TWINS
 from numbaprims.fusion import layers
-
-_f: Any = torch.nn.functional
-#: Functions and methods that are an activation without arguments.
-ACTIVATIONS = {
-    **dict.fromkeys((_f.relu, torch.relu, torch.relu_, "relu", "relu_"), "relu"),
-    **dict.fromkeys((_f.sigmoid, torch.sigmoid, torch.sigmoid_, "sigmoid", "sigmoid_"), "sigmoid"),
-    **dict.fromkeys((_f.tanh, torch.tanh, torch.tanh_, "tanh", "tanh_"), "tanh"),
-    **{getattr(_f, torchs): ours for torchs, ours in {
-        "relu6": "relu6", "silu": "silu", "gelu": "gelu", "mish": "mish", "selu": "selu", "elu": "elu",
-        "hardswish": "hard_swish", "hardsigmoid": "hard_sigmoid", "leaky_relu": "leaky_relu", "softplus": "softplus",
-    }.items()},
-}  # fmt: skip
-_SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
-_PRODUCTS = (operator.mul, operator.imul, torch.mul, "mul", "mul_")
-_JOINS = (torch.cat, torch.concat, torch.concatenate)
-_DROPOUTS = (_f.dropout, _f.dropout1d, _f.dropout2d, _f.dropout3d, _f.alpha_dropout, _f.feature_alpha_dropout)
-#: Functions of windows whose arguments behind x are those of a module, in its order.
-_MODULES = {
-    getattr(_f, f"{name}_pool{rank}d"): getattr(torch.nn, f"{module}Pool{rank}d")
-    for name, module in (("avg", "Avg"), ("adaptive_avg", "AdaptiveAvg"))
-    for rank in (1, 2, 3)
-}
-_MAX_POOLS = {getattr(_f, f"max_pool{rank}d"): getattr(torch.nn, f"MaxPool{rank}d") for rank in (1, 2, 3)}
 
 
 class Unknown(Exception):
@@ -196,22 +172,25 @@ class _Reader(torch.fx.Interpreter):
         tensors = [each for each in n.all_input_nodes if each in self.numbers]
         operands, words = n.args[1:], n.kwargs
         found = self._one(n, operands, words) if tensors and n.args and n.args[0] is tensors[0] else None
-        if n.target in _JOINS and n.args and isinstance(n.args[0], (tuple, list)):
+        if n.target in JOINS and n.args and isinstance(n.args[0], (tuple, list)):
             dim = n.args[1] if len(n.args) > 1 else words.get("dim", 0)
             if all(each in self.numbers for each in n.args[0]) and dim in (1, 1 - value.ndim):
                 self._add(n, layers.Concat([()] * len(n.args[0])), *n.args[0])
                 return
         if len(tensors) == 2 and len(n.args) == 2 and not words and [*n.args] == tensors:
             shapes = {tuple(self.env[each].shape) for each in tensors}
-            if n.target in _SUMS and len(shapes) == 1:
+            if n.target in SUMS and len(shapes) == 1:
                 self._add(n, layers.Add(), *tensors)
                 self._written(n)
                 return
-            if n.target in _PRODUCTS:
+            if n.target in PRODUCTS:
                 self._add(n, layers.Multiply(), *tensors)
                 self._written(n)
                 return
-        if n.target is _f.scaled_dot_product_attention and self.numbers.keys() >= {*n.args[:3]}:
+            if n.target in MATRIX_PRODUCTS and all(self.env[each].ndim == value.ndim > 2 for each in tensors):
+                self._add(n, layers.MatMul(), *tensors)
+                return
+        if n.target is torch.nn.functional.scaled_dot_product_attention and self.numbers.keys() >= {*n.args[:3]}:
             q, k, _ = (self.env[each] for each in n.args[:3])
             found = attention(q, k, *self._known(n.args[3:]), **self._known(words))
             if found is not None:
@@ -219,8 +198,9 @@ class _Reader(torch.fx.Interpreter):
                 return
         if n.target is operator.getitem and n.args[1:] == (0,):
             found, tensors = self._attention(n.args[0]), tensors or n.args[0].args[:1]
-        if found is None:
-            found = self._with_constant(n, value)
+        if found is None and len(tensors) == 1 and len(n.args) == 2 and tensors[0] in n.args and not words:
+            x, first = self.env[tensors[0]], n.args[0] is tensors[0]
+            found = with_known(n.target, x, self._known(n.args[first]), first, tuple(value.shape))
         if found is None:
             self._called(n, value)
         else:
@@ -237,49 +217,7 @@ class _Reader(torch.fx.Interpreter):
             module = self._module(n)
             found = self.layer(module, x.ndim)
             return masked(found, module, x, *self._known((*operands, words))) if operands or words else found
-        plain = not operands and not words.keys() - {"inplace"}
-        if target is _f.layer_norm:
-            return self._layer_norm(*operands, **words)
-        if n.op == "call_function" and x.ndim == 4:
-            describe = FUNCTIONS.get((getattr(target, "__module__", ""), getattr(target, "__name__", "")))
-            if describe is not None:
-                return describe(self.images[n.args[0]], *self._known(operands), **self._known(words))
-        if target in ACTIVATIONS and plain:
-            return layers.Activation(ACTIVATIONS[target])
-        if target in _DROPOUTS or getattr(target, "__name__", "") == "stochastic_depth":  # torchvision's
-            bound = inspect.signature(target).bind(x, *operands, **words)
-            bound.apply_defaults()
-            return None if bound.arguments["training"] else layers.Dropout()
-        try:
-            if target in _MODULES:
-                return self.layer(_MODULES[target](*operands, **words), x.ndim)
-            if target in _MAX_POOLS and len(operands) < 5:
-                return self.layer(_MAX_POOLS[target](*operands, **words), x.ndim)
-        except TypeError:
-            return None
-        return None
-
-    def _layer_norm(self, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
-        given = [self.constants.get(each) for each in (weight, bias)]
-        known = all(x is not None or each is None for x, each in zip(given, (weight, bias), strict=True))
-        return layers.LayerNorm(given[0], given[1], eps, len(shape)) if known else None
-
-    def _with_constant(self, n: Any, value: Any) -> Any:
-        """The layer that a sum or a product with a parameter is."""
-        if n.target not in (*_SUMS, *_PRODUCTS) or len(n.args) != 2 or n.kwargs:
-            return None
-        [constant] = [self.constants.get(each) for each in n.args if each in self.constants] or [None]
-        if not isinstance(constant, torch.Tensor) or constant.ndim > value.ndim or constant.dtype != value.dtype:
-            return None
-        shape = (1,) * (value.ndim - constant.ndim) + tuple(constant.shape)
-        [x] = [self.env[each] for each in n.all_input_nodes if each in self.numbers] or [None]
-        if shape[0] != 1 or x is None or x.shape != value.shape:
-            return None
-        added = n.target in _SUMS
-        if shape[1:] in ((value.shape[1],) + (1,) * (value.ndim - 2), (1,) * (value.ndim - 1)):
-            return (layers.Bias if added else layers.Scale)(constant.flatten())
-        values = layers.Constant(constant.expand(value.shape)[0])
-        return layers.Wired([(values, (0,)), (layers.Add() if added else layers.Multiply(), (0, 1))])
+        return one(target, x, self._known(operands), self._known(words), self.layer)
 
     def _attention(self, n: Any) -> Any:
         """What a module for attention gives first, of one tensor that is queries, keys and values."""
