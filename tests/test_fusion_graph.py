@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from fusion_cases import RELU, agrees, array, conv, norm
+from fusion_cases import RELU, Drawn, agrees, array, conv, norm
 from helpers import SEEDS, has_module, in_domain
 from hypothesis import given, strategies as st
 
@@ -393,62 +393,12 @@ def test_tensors():
 # ---------------------------------------------------------------- drawn networks
 
 
-SMOOTH = ("relu", "leaky_relu", "tanh", "sigmoid", "gelu", "hard_swish", "softplus", "abs", "clipped_relu", "mish")
-#: Kinds of layers; those with branches often, since what is read twice is what goes wrong.
-DRAWN = ("pool norm activation prelu scale bias dropout conv call " + 4 * "residual concat ").split()
-
-
-class Drawn:
-    """A network, layer by layer; every choice is Hypothesis's."""
-
-    def __init__(self, draw, shape):
-        self.draw = draw
-        self.layers, self.shape = self.sequence(shape, 2)
-
-    def sequence(self, shape, depth):
-        found = []
-        for _ in range(self.draw(st.integers(0, 5))):
-            layer, shape = self.layer(shape, depth)
-            found.append(layer)
-        return found, shape
-
-    def layer(self, shape, depth):
-        n, c, h, w = shape
-        kind = self.draw(st.sampled_from(DRAWN))
-        seed = self.draw(st.integers(0, 99))
-        if kind == "pool":
-            k = self.draw(st.integers(1, min(3, h, w)))
-            s, p = self.draw(st.integers(1, 2)), self.draw(st.integers(0, k // 2))
-            words = {"ceil_mode": self.draw(st.booleans())}
-            layer = self.draw(st.sampled_from((MaxPool, AvgPool)))(k, s, p, **words)
-            y = numbaprims.max_pool(np.empty((0, *shape[1:]), np.float32), k, stride=s, padding=p, **words)
-            return layer, (n, *y.shape[1:])
-        if kind in ("residual", "concat") and depth:
-            if kind == "residual":
-                body, out = self.sequence(shape, depth - 1)
-                if out[2:] == shape[2:]:
-                    body = body if out == shape else [*body, conv(c, out[1])]
-                    return Residual(body, self.draw(st.sampled_from(((), [norm(c)], [AvgPool(1)])))), shape
-                return body, out
-            branches = [self.sequence(shape, depth - 1) for _ in range(self.draw(st.integers(1, 3)))]
-            same = [each for each in branches if each[1][2:] == branches[0][1][2:]]
-            return Concat([each for each, _ in same]), (n, sum(out[1] for _, out in same), *same[0][1][2:])
-        if kind == "conv":
-            k = self.draw(st.integers(1, 5))
-            return conv(k, c, self.draw(st.sampled_from((1, 3)))), (n, k, h, w)
-        simple = {
-            "norm": norm(c, seed), "prelu": PReLU(array(c, seed=seed)), "scale": Scale(array(c, seed=seed)),
-            "bias": Bias(array(1, seed=seed)), "dropout": Dropout(), "call": Call(np.tanh),
-        }  # fmt: skip
-        return simple.get(kind) or Activation(self.draw(st.sampled_from(SMOOTH))), shape
-
-
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 @given(st.data(), SEEDS)
 def test_fused_networks_compute_what_their_layers_compute(device, data, seed):
     shape = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 9), st.integers(1, 9)))
-    drawn = Drawn(data.draw, shape)
     layout = data.draw(st.sampled_from(("NCHW", "NHWC")))
+    drawn = Drawn(data.draw, shape, layout)
     given_shape = shape if layout == "NCHW" else (shape[0], *shape[2:], shape[1])
     net = numbaprims.fuse(
         drawn.layers, given_shape, dtype="float64", layout=layout, exact=data.draw(st.booleans()),
