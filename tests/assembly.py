@@ -30,7 +30,7 @@ _COMPILE = """
 import sys
 from importlib import import_module
 for line in sys.stdin:
-    module, factory, arguments = eval(line)
+    sys.path[:], module, factory, arguments = eval(line)
     print(repr(getattr(import_module(module), factory)(*arguments).inspect_asm()), flush=True)
 """
 
@@ -59,7 +59,7 @@ def kernel_assembly(cpu, factory, *arguments):
     if target.current().arch not in ("x86_64", "amd64"):
         pytest.skip("Numba compiles for the architecture that it runs on")
     process = _compiler(cpu)
-    process.stdin.write(f"{(factory.__module__, factory.__name__, arguments)}\n")
+    process.stdin.write(f"{(sys.path, factory.__module__, factory.__name__, arguments)}\n")
     process.stdin.flush()
     told = process.stdout.readline()
     assert told, process.stderr.read()

@@ -243,7 +243,17 @@ def test_transformers(norm_first, activation):
     fused = agrees(module, torch.randn(2, 5, 8))
     kinds = [type(node.layer) for node in fused.network._graph.nodes]
     assert kinds.count(layers.SelfAttention) == 3 and layers.Call not in kinds
-    agrees(nbt.nn.replace(copy.deepcopy(module)), torch.randn(2, 5, 8))
+    replaced = agrees(nbt.nn.replace(copy.deepcopy(module)), torch.randn(2, 5, 8))
+    assert str(replaced.network) == str(fused.network)
+
+
+@pytest.mark.parametrize("layer", [nn.LayerNorm((2, 5, 8)), nn.Softmax(-3), nn.Softmax(0)])
+def test_what_is_over_all_images(layer):
+    module, x = trained(nn.Tanh(), layer), torch.randn(2, 5, 8)
+    fused = nbt.fuse(module, x)
+    assert calls(fused) == [type(layer).__name__]
+    torch.testing.assert_close(fused(x), module(x))
+    agrees(trained(nn.GroupNorm(2, 8), nn.Softmax(-1)), torch.randn(2, 8))
 
 
 @pytest.mark.parametrize(

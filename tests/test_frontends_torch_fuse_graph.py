@@ -187,6 +187,7 @@ def test_tokens_positions_and_scales():
     def forward(self, x):
         y = self.conv(x).flatten(2).transpose(1, 2)
         y = torch.cat([self.token.expand(y.shape[0], -1, -1), y], dim=1) + self.places
+        y = y + self.token.expand((y.size(0), 7, 4))
         y = functional.layer_norm(y, (4,), self.norm.weight, self.norm.bias, 0.1)
         return (self.scale * y.permute(0, 2, 1) * 2.0 + self.shift).flatten(1)
 
@@ -201,7 +202,7 @@ def test_tokens_positions_and_scales():
     kinds = [type(node.layer) for node in fused.network._graph.nodes]
     assert called(fused) == []
     counted = [kinds.count(each) for each in (layers.Constant, layers.Scale, layers.Bias, layers.LayerNorm)]
-    assert counted == [2, 2, 1, 1]
+    assert counted == [3, 2, 1, 1]
 
 
 def test_views_of_what_is_written():
@@ -255,6 +256,11 @@ def test_a_parameter_of_each_image():
     )
     fused = nbt.fuse(module, x := torch.randn(2, 3, 4, 5))
     torch.testing.assert_close(fused(x), module(x))
+    # that many rows are no row for each image
+    rows = Made(lambda self, x: x + self.rows.expand(x.shape[0], 4), rows=nn.Parameter(torch.randn(2, 4)))
+    torch.testing.assert_close(nbt.fuse(rows, x := torch.randn(2, 4))(x), rows(x))
+    tiny = Made(lambda self, x: functional.layer_norm(x.relu() / 1e-310, (2, 4)))
+    torch.testing.assert_close(nbt.fuse(tiny, x)(x), tiny(x), equal_nan=True)
 
 
 def test_what_is_written_in_place_is_read_later():

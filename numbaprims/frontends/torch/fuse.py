@@ -111,7 +111,7 @@ _MODULES: dict[type, Callable[[Any], Any]] = {
     nn.Linear: lambda m: layers.Linear(_host(m.weight), _host(m.bias)),
     nn.LayerNorm: lambda m: layers.LayerNorm(_host(m.weight), _host(m.bias), m.eps, len(m.normalized_shape)),
     nn.GroupNorm: lambda m: layers.GroupNorm(m.num_groups, _host(m.weight), _host(m.bias), m.eps),
-    nn.Softmax: lambda m: layers.Softmax(m.dim) if m.dim else None,
+    nn.Softmax: lambda m: layers.Softmax(m.dim),
     nn.MultiheadAttention: _attention,
     nn.TransformerEncoderLayer: _encoder_layer,
     nn.TransformerEncoder: _encoder,
@@ -150,8 +150,9 @@ def _layer(module: Any, ndim: int) -> Any:
     if hooked(module):
         return None
     kind = type(module)
-    if getattr(module, "activation", None) is None:
-        kind = TWINS.get(kind, kind)
+    twin = TWINS.get(kind, kind)
+    if twin in _OF_SEQUENCES or getattr(module, "activation", None) is None:
+        kind = twin
     rank = re.search(r"(\d)d$", kind.__name__)
     if kind in _UNCHANGED:
         return layers.Dropout()
@@ -160,6 +161,11 @@ def _layer(module: Any, ndim: int) -> Any:
         return layers.Activation(name, **{word: getattr(module, word) for word in words})
     # torch takes a single image (C, H, W) too, which here is a batch of (N, C, L)
     if kind in _OF_SEQUENCES and ndim != 3:
+        return None
+    # over all images
+    if (kind is nn.LayerNorm and len(module.normalized_shape) >= ndim) or (
+        kind is nn.Softmax and (module.dim is None or module.dim % ndim == 0)
+    ):
         return None
     if kind in _MODULES and (rank is None or ndim == int(rank[1]) + 2 or (kind is nn.BatchNorm1d and ndim == 2)):
         return _MODULES[kind](module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +50,7 @@ def one(target: Any, x: Any, operands: Any, words: Any, layer: Callable[[Any, in
         if describe is not None and x.ndim == 4:
             return describe(tuple(x.shape[1:]), *operands, **words)
         if target is _f.layer_norm:
-            return _layer_norm(*operands, **words)
+            return _layer_norm(x, *operands, **words)
         if target in (_f.softmax, torch.softmax, "softmax"):
             return _softmax(x, *operands, **words)
         if target in _MODULES:
@@ -65,9 +66,9 @@ def one(target: Any, x: Any, operands: Any, words: Any, layer: Callable[[Any, in
     return None
 
 
-def _layer_norm(shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+def _layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
     known = all(each is None or isinstance(each, torch.Tensor) for each in (weight, bias))
-    return layers.LayerNorm(weight, bias, eps, len(shape)) if known else None
+    return layers.LayerNorm(weight, bias, eps, len(shape)) if known and len(shape) < x.ndim else None
 
 
 def _softmax(x: Any, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Any:
@@ -79,8 +80,10 @@ def with_known(target: Any, x: Any, other: Any, first: bool, shape: tuple[int, .
     shape; None where it is none.  `first` says whether x is the first operand."""
     if isinstance(other, (int, float)):
         number = float(other)
-        if target in PRODUCTS or (target in _QUOTIENTS and first and number):
-            return layers.Scale(number if target in PRODUCTS else 1.0 / number)
+        if target in PRODUCTS:
+            return layers.Scale(number)
+        if target in _QUOTIENTS and first and number and math.isfinite(1.0 / number):
+            return layers.Scale(1.0 / number)
         if target in SUMS or (target in _DIFFERENCES and first):
             return layers.Bias(number if target in SUMS else -number)
         return [layers.Scale(-1.0), layers.Bias(number)] if target in _DIFFERENCES else None

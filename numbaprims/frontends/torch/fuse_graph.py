@@ -65,6 +65,13 @@ def _is_batch(size: Any) -> bool:
     return (size.target, size.args[1:]) == ("size", (0,))
 
 
+def _is_repeated(constant: Any, value: Any, sizes: Any) -> bool:
+    """Whether `value` is a constant once for each image, whatever their number."""
+    first = sizes[0][0] if sizes and isinstance(sizes[0], (tuple, list)) else sizes[0] if sizes else None
+    once = isinstance(constant, torch.Tensor) and (constant.ndim < value.ndim or len(constant) == 1)
+    return once and _is_batch(first)
+
+
 class _Proxy(torch.fx.Proxy):
     """A value whose operators in place are recorded as such: of ``x += y`` torch.fx makes ``x + y``."""
 
@@ -190,7 +197,8 @@ class _Reader(torch.fx.Interpreter):
             if n.target in MATRIX_PRODUCTS and all(self.env[each].ndim == value.ndim > 2 for each in tensors):
                 self._add(n, layers.MatMul(), *tensors)
                 return
-        if n.target is torch.nn.functional.scaled_dot_product_attention and self.numbers.keys() >= {*n.args[:3]}:
+        attends = n.target is torch.nn.functional.scaled_dot_product_attention and len(n.args) > 2
+        if attends and self.numbers.keys() >= {*n.args[:3]}:
             q, k, _ = (self.env[each] for each in n.args[:3])
             found = attention(q, k, *self._known(n.args[3:]), **self._known(words))
             if found is not None:
@@ -221,9 +229,9 @@ class _Reader(torch.fx.Interpreter):
 
     def _attention(self, n: Any) -> Any:
         """What a module for attention gives first, of one tensor that is queries, keys and values."""
-        if not isinstance(n, torch.fx.Node) or n.op != "call_module" or n.args[0] not in self.numbers:
+        if not isinstance(n, torch.fx.Node) or n.op != "call_module" or len(n.args) < 3:
             return None
-        if len(n.args) < 3 or len({*n.args[:3]}) > 1:
+        if n.args[0] not in self.numbers or len({*n.args[:3]}) > 1:
             return None
         module = self._module(n)
         described = self.layer(module, len(self.images[n.args[0]]) + 1)
@@ -285,7 +293,7 @@ class _Reader(torch.fx.Interpreter):
             inner == [n] and n.op == "call_module" and len(tensors) == 1 and n.args == (tensors[0],) and not n.kwargs
         )
         function = steps[0][1] if whole else Expression(steps)
-        if n.target == "expand" and n.args[0] in self.constants and tensors and _is_batch(n.args[1]):
+        if n.target == "expand" and tensors and _is_repeated(self.constants.get(n.args[0]), value, n.args[1:]):
             self._add(n, layers.Constant(value[0]), tensors[0])
         elif not self._rearranged(n, tensors, inner, function):
             self._add(n, layers.Call(function, tuple(value.shape[1:])), *tensors)

@@ -56,7 +56,7 @@ def rearranged(
     given = [view(x) for x, (_, view) in zip(whole, sources, strict=True)]
     try:
         y = function(*given)
-    except (RuntimeError, IndexError, TypeError):  # as where the function names the number of images
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):  # as where it names how many there are
         return None
     if tuple(y.shape) != (_IMAGES, *image) or not y.numel():
         return None
