@@ -30,7 +30,8 @@ _COMPILE = """
 import sys
 from importlib import import_module
 for line in sys.stdin:
-    sys.path[:], module, factory, arguments = eval(line)
+    path, module, factory, arguments = eval(line)
+    sys.path[:] = ["", *path]
     print(repr(getattr(import_module(module), factory)(*arguments).inspect_asm()), flush=True)
 """
 

@@ -11,14 +11,7 @@ import torch
 import numbaprims
 from numbaprims.dtypes import FLOATS, LONG_NAMES
 from numbaprims.frontends.torch.fuse_functions import ACTIVATIONS as FUNCTIONS
-from numbaprims.frontends.torch.fuse_graph import (
-    Unknown,
-    is_leaf,
-    only_tensor,
-    read,
-    run,
-    twin_of,
-)
+from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, only_tensor, read, run, twin_of
 from numbaprims.frontends.torch.fuse_training import Trained
 from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.nn import ACTIVATIONS, TWINS
@@ -80,11 +73,8 @@ def _attention(m: Any) -> Any:
     if added or not m.batch_first or not m._qkv_same_embed_dim or hooked(m.out_proj):
         return None
     first = layers.Linear(_host(m.in_proj_weight), _host(m.in_proj_bias))
-    return [
-        first,
-        layers.SelfAttention(heads=m.num_heads),
-        layers.Linear(_host(m.out_proj.weight), _host(m.out_proj.bias)),
-    ]
+    last = layers.Linear(_host(m.out_proj.weight), _host(m.out_proj.bias))
+    return [first, layers.SelfAttention(heads=m.num_heads), last]
 
 
 def _encoder_layer(m: Any) -> Any:
@@ -162,10 +152,9 @@ def _layer(module: Any, ndim: int) -> Any:
     # torch takes a single image (C, H, W) too, which here is a batch of (N, C, L)
     if kind in _OF_SEQUENCES and ndim != 3:
         return None
-    # over all images
-    if (kind is nn.LayerNorm and len(module.normalized_shape) >= ndim) or (
-        kind is nn.Softmax and (module.dim is None or module.dim % ndim == 0)
-    ):
+    if kind is nn.LayerNorm and len(module.normalized_shape) >= ndim:  # over all images
+        return None
+    if kind is nn.Softmax and (module.dim is None or module.dim % ndim == 0):
         return None
     if kind in _MODULES and (rank is None or ndim == int(rank[1]) + 2 or (kind is nn.BatchNorm1d and ndim == 2)):
         return _MODULES[kind](module)
