@@ -110,6 +110,21 @@ def test_masks_of_a_function(name):
     assert len(called(fused)) == count
 
 
+def test_parameters_are_read_on_the_host(monkeypatch):
+    """Those of a module on a GPU, where layers take none: each that a layer holds was asked for there."""
+    own, asked = torch.Tensor.cpu, []
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda x: (asked.append(tuple(x.shape)), own(x))[1])
+
+    def forward(self, x):
+        y = functional.layer_norm(x + self.places, (3,), self.weight) + self.token.expand(x.shape[0], -1, -1, -1)
+        return functional.scaled_dot_product_attention(y, y, y, self.mask)
+
+    shapes = {"places": (2, 4, 3), "weight": (3,), "token": (1, 2, 4, 3), "mask": (4, 4)}
+    made = Made(forward, **{name: nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()})
+    assert called(agrees(made, torch.randn(2, 2, 4, 3))) == []
+    assert {*asked} >= {(2, 4, 3), (3,), (4, 4)}
+
+
 def test_a_mask_of_two_images():
     module = Made(
         lambda self, x: functional.scaled_dot_product_attention(x, x, x, self.mask),

@@ -147,8 +147,9 @@ class Gather(Layer):
         self._set(indices=indices.astype(np.int64))
 
     def bind(self, shape: Shape, place: Place) -> Run:
-        if len(shape) < 2 or not ((-shape[1] <= self.indices) & (self.indices < shape[1])).all():
-            raise ValueError(f"its indices are for images of more than {(*shape[1:2], 0)[0]} elements")
+        size = shape[1] if len(shape) > 1 else 0
+        if not ((-size <= self.indices) & (self.indices < size)).all():
+            raise ValueError(f"its indices are for images of more than {size} elements")
         indices = registry.placed(place.library, self.indices, "i64")
 
         def run(x: Any, *, out: Any = None) -> Any:

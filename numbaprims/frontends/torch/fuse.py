@@ -10,7 +10,7 @@ import torch
 
 import numbaprims
 from numbaprims.dtypes import FLOATS, LONG_NAMES
-from numbaprims.frontends.torch.fuse_functions import ACTIVATIONS as FUNCTIONS
+from numbaprims.frontends.torch.fuse_functions import ACTIVATIONS as ACTIVATION_FUNCTIONS
 from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, only_tensor, read, run, twin_of
 from numbaprims.frontends.torch.fuse_training import Trained
 from numbaprims.frontends.torch.modules import hooked
@@ -79,7 +79,7 @@ def _attention(m: Any) -> Any:
 
 def _encoder_layer(m: Any) -> Any:
     """A transformer's layer, with norms in front of its two parts or behind them."""
-    kind = FUNCTIONS.get(m.activation)
+    kind = ACTIVATION_FUNCTIONS.get(m.activation)
     between = _layer(m.activation, 3) if isinstance(m.activation, nn.Module) else kind and layers.Activation(kind)
     attend, first, last, *norms = (_layer(each, 3) for each in (m.self_attn, m.linear1, m.linear2, m.norm1, m.norm2))
     if None in (between, attend, first, last, *norms):

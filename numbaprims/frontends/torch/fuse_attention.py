@@ -16,7 +16,7 @@ def _added(mask: Any, dtype: torch.dtype, open_where: bool) -> Any:
     if not isinstance(mask, torch.Tensor) or mask.ndim > 4 or (mask.ndim == 4 and len(mask) != 1):
         return None
     if mask.dtype == torch.bool:
-        return torch.zeros(mask.shape, dtype=dtype).masked_fill(mask.cpu() ^ open_where, -torch.inf)
+        return torch.zeros(mask.shape, dtype=dtype).masked_fill(mask ^ open_where, -torch.inf)
     return mask
 
 

@@ -238,8 +238,14 @@ class _Reader(torch.fx.Interpreter):
         return masked(described, module, *self._known((*n.args, n.kwargs)))
 
     def _known(self, given: Any) -> Any:
-        """Arguments with the values of those that are no values of the input; nodes stay what they are."""
-        return torch.fx.node.map_arg(given, lambda each: self.constants.get(each, each))
+        """Arguments with the values of those that are no values of the input, on the host, where layers are described;
+        nodes stay what they are."""
+
+        def known(node: Any) -> Any:
+            value = self.constants.get(node, node)
+            return value.cpu() if isinstance(value, torch.Tensor) else value
+
+        return torch.fx.node.map_arg(given, known)
 
     def _written(self, n: Any) -> None:
         """Let those that come later read what a node has written over its first operand."""
@@ -294,7 +300,7 @@ class _Reader(torch.fx.Interpreter):
         )
         function = steps[0][1] if whole else Expression(steps)
         if n.target == "expand" and tensors and _is_repeated(self.constants.get(n.args[0]), value, n.args[1:]):
-            self._add(n, layers.Constant(value[0]), tensors[0])
+            self._add(n, layers.Constant(value[0].cpu()), tensors[0])
         elif not self._rearranged(n, tensors, inner, function):
             self._add(n, layers.Call(function, tuple(value.shape[1:])), *tensors)
         if n in self.writing:
