@@ -98,6 +98,11 @@ class Drawn:
                     return Residual(body, self.draw(st.sampled_from(((), [norm(c)], [AvgPool(1)])))), shape
                 return body, out
             branches = [self.sequence(shape, depth - 1) for _ in range(self.draw(st.integers(1, 3)))]
+            if self.draw(st.booleans()):  # rows behind rows
+                first = branches[0][1]
+                same = [each for each in branches if (each[1][1], each[1][3]) == (first[1], first[3])]
+                joined = Concat([each for each, _ in same], 2 if self.layout == "NCHW" else 1)
+                return joined, (n, first[1], sum(out[2] for _, out in same), first[3])
             same = [each for each in branches if each[1][2:] == branches[0][1][2:]]
             return Concat([each for each, _ in same]), (n, sum(out[1] for _, out in same), *same[0][1][2:])
         if kind == "conv":

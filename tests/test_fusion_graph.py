@@ -433,7 +433,7 @@ def test_the_page_names_every_layer_and_its_examples_run(capsys):
     inner = {"Layer", "Product", "Add", "Multiply", *(name for name in kinds if name.startswith("_"))}
     assert {name for name in kinds - inner if f"`{name}" not in page} == set()
     code = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
-    assert len(code) == 4
+    assert len(code) == 5
     with numbaprims.config(device="cpu"):
         exec(compile("\n".join(code), str(PAGE), "exec"), {"__name__": "page"})
     assert "launches: " in capsys.readouterr().out

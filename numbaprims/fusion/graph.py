@@ -24,7 +24,8 @@ from numbaprims.stacks.operations import Operation, Step, Window, steps_of
 
 
 class Node(NamedTuple):
-    """A layer of a network and the values that it reads; its own value has its index, 0 is the network's input."""
+    """A layer of a network and the values that it reads; its own value has its index, 0 is the network's input.
+    What it is called with beside that reads nothing."""
 
     layer: Layer
     inputs: tuple[int, ...]
@@ -38,17 +39,22 @@ class Node(NamedTuple):
 
 
 class Graph:
-    """The nodes of nested descriptions, in topological order, and the value that the network gives."""
+    """The nodes of nested descriptions, in topological order, and the values that the network gives."""
 
     def __init__(self, layers: Any, shape: Shape, layout: str) -> None:
         self.layout = layout
         self.nodes = [Node(Layer(), (), shape, "x")]
-        self.last = self._build(layers, 0, "")
+        self.results: list[int] = []
+        last = self._build(layers, 0, "")
+        self.results = self.results or [last]
+        self.last = self.results[-1]
+        self.given = [value for value, node in enumerate(self.nodes) if value and not node.inputs]
+        """What it is called with beside its input."""
 
     @property
     def readers(self) -> Counter[int]:
-        """How many nodes read each value; who calls the network reads its last one."""
-        return Counter([self.last, *(v for node in self.nodes for v in node.inputs)])
+        """How many nodes read each value; who calls the network reads its results."""
+        return Counter([*self.results, *(v for node in self.nodes for v in node.inputs)])
 
     def _build(self, layer: Any, value: int, path: str) -> int:
         if isinstance(layer, (tuple, list)):
@@ -66,7 +72,10 @@ class Graph:
             for index, (each, reads) in enumerate(layer.steps):
                 sources = tuple(values[at] for at in reads)
                 where = f"{path}[{index}]"
-                if isinstance(each, Concat):
+                if isinstance(each, known.Given):
+                    self.nodes.append(Node(each, (), each.shape, where))
+                    values.append(len(self.nodes) - 1)
+                elif isinstance(each, Concat):
                     pairs = enumerate(zip(each.branches, sources, strict=True))
                     values.append(
                         self._node(each, tuple(self._build(b, v, f"{where}[{k}]") for k, (b, v) in pairs), where)
@@ -75,6 +84,10 @@ class Graph:
                     values.append(self._build(each, sources[0], where))
                 else:
                     values.append(self._node(each, sources, where))
+            if layer.results is not None:
+                if path:
+                    raise ValueError(f"layers{path} gives several results, which the whole network alone can")
+                self.results = [values[at] for at in layer.results]
             return values[-1]
         inputs: tuple[int, ...] = (value,)
         if isinstance(layer, known.Residual):
@@ -103,8 +116,8 @@ class Graph:
             return first
         if isinstance(layer, known.Multiply):
             return np.broadcast_shapes(*inputs)
-        axis = channel_axis(first, self.layout)
         if isinstance(layer, Concat):
+            axis = layer.along(first, self.layout)
             rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in inputs}
             if len(rest) > 1:
                 raise ValueError(
@@ -224,7 +237,7 @@ def one_by_one(graph: Graph) -> list[Item]:
     return [
         Item([value], list(node.inputs), graph.nodes[node.inputs[0]].shape, node.layer, "")
         for value, node in enumerate(graph.nodes)
-        if value
+        if node.inputs
     ]
 
 
@@ -236,8 +249,9 @@ class Analyser:
         self.place = Place(dtype, NUMPY, graph.layout)
         self.most, self.limit, self.exact = most, limit, exact
         self.by_result: dict[int, Item] = {}
-        for value in range(1, len(graph.nodes)):
-            self._visit(value)
+        for value, node in enumerate(graph.nodes):
+            if node.inputs:
+                self._visit(value)
 
     @property
     def items(self) -> list[Item]:
@@ -276,9 +290,9 @@ class Analyser:
 
     def _refuses(self, source: int, added: int) -> str | None:
         """Why a node cannot join the stack that produces a value, if it cannot."""
-        if not source:
-            return "it reads the network's input"
         item, node = self.by_result.get(source), self.graph.nodes[source]
+        if not node.inputs:
+            return "it reads the network's input"
         if not isinstance(item, Stack):
             return f"what it reads is computed by {node}"
         if self.readers[source] > 1:

@@ -52,7 +52,7 @@ class JoinedCalls:
             None if target is None else target.strides,
             out is x,
         )
-        key += tuple(each.strides for each, *_ in given)
+        key += tuple((each.shape, each.strides, dtype) for each, dtype, *_ in given)
         bound = self._kinds.get(key)
         if state.trial is not None or (bound is None and self._later):
             self._later = False

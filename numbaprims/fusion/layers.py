@@ -27,6 +27,7 @@ from numbaprims.fusion.rows import (
     Attention as Attention,
     GroupNorm as GroupNorm,
     LayerNorm as LayerNorm,
+    MaskedAttention as MaskedAttention,
     MatMul as MatMul,
     RMSNorm as RMSNorm,
     SelfAttention as SelfAttention,
@@ -41,7 +42,7 @@ from numbaprims.ops.epilogue import make_activation, resolve_activation
 from numbaprims.ops.primitive import scalar
 from numbaprims.ops.tensor import binary
 from numbaprims.reference.convert import from_float64, to_float64
-from numbaprims.shapes import per_dimension
+from numbaprims.shapes import per_dimension, sizes_of
 from numbaprims.stacks.operations import Pointwise, Window
 
 # ---------------------------------------------------------------- pooling
@@ -401,15 +402,38 @@ class Residual(Layer):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
+class Given(Layer):
+    """An array that a network is called with beside x, a step of a `Wired` that reads nothing: of a shape, with any
+    number of images, and of any dtype that its readers take.
+    """
+
+    shape: Any
+    reads = 0
+
+    def __post_init__(self) -> None:
+        self._set(shape=sizes_of(self.shape, "shape"))
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Concat(Layer):
-    """The results of branches side by side along the channels."""
+    """The results of branches side by side along the channels, or another dimension."""
 
     branches: Any
+    axis: int | None = None
     stays = "its branches write into their places"
 
     def __post_init__(self) -> None:
         if not isinstance(self.branches, (tuple, list)) or not self.branches:
             raise TypeError(f"branches is {self.branches!r}; it must be a list of one branch at least")
+        if self.axis is not None:
+            self._set(axis=per_dimension(self.axis, 1, "axis", 1)[0])
+
+    def along(self, shape: Shape, layout: str) -> int:
+        """The dimension along which images of a shape stand side by side."""
+        axis = channel_axis(shape, layout) if self.axis is None else self.axis
+        if axis >= len(shape):
+            raise ValueError(f"axis is {axis} of {len(shape)} dimensions")
+        return axis
 
     def __repr__(self) -> str:
         return f"Concat({len(self.branches)} branches)"
@@ -418,16 +442,21 @@ class Concat(Layer):
 @dataclasses.dataclass(frozen=True, repr=False)
 class Wired(Layer):
     """A graph: steps of a layer and the numbers of the values that it reads; 0 is the graph's input, k the result of
-    step k, the last one the graph's.  A step reads one value, `Add`, `Multiply` and `MatMul` two, `Attention` three, a
-    `Concat` one a branch, a `Call` any number; it may be a list of layers too.
+    step k, the last one the graph's.  A step reads one value, `Add`, `Multiply` and `MatMul` two, `Attention` three,
+    `MaskedAttention` four, a `Concat` one a branch, a `Call` any number, a `Given` none; it may be a list of layers
+    too.  The outermost one may give several values: `results` are their numbers.
     """
 
     steps: Any
+    results: Any = None
 
     def __post_init__(self) -> None:
+        for value in self.results or ():
+            if not 0 <= value <= len(self.steps):
+                raise ValueError(f"results is {self.results}; values are 0 to {len(self.steps)}")
         for number, (layer, reads) in enumerate(self.steps):
             most = len(layer.branches) if isinstance(layer, Concat) else getattr(layer, "reads", 1)
-            if not reads or most not in (None, len(reads)):
+            if most not in (None, len(reads)) or (most is None and not reads):
                 raise ValueError(f"steps[{number}] is {layer!r}, which reads {most} values, not {len(reads)}")
             if not all(0 <= value <= number for value in reads):
                 raise ValueError(f"steps[{number}] reads {tuple(reads)}; values before it are 0 to {number}")

@@ -148,6 +148,18 @@ class Attention(Layer):
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class MaskedAttention(Attention):
+    """`Attention` with the mask as its fourth value: bool, where True takes part, or added to the scores."""
+
+    mask: None = dataclasses.field(default=None, init=False)
+    reads = 4
+
+    def bind(self, shape: Shape, place: Place) -> Run:
+        attend = super().bind(shape, place)
+        return lambda q, k, v, mask, *, out=None: attend(q, k, v, mask=mask, out=out)
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class SelfAttention(Attention):
     """`numbaprims.attention` of queries, keys and values that stand side by side, as one product gives them: of
     (N, ..., length, 3 * heads * width) it makes (N, ..., length, heads * width).

@@ -9,7 +9,7 @@ from numbaprims import arrays, settings
 from numbaprims.fusion.graph import Graph, Item, Stack
 from numbaprims.fusion.joined import JoinedCalls
 from numbaprims.fusion.layers import Call, Concat
-from numbaprims.fusion.place import Place, Run, channel_axis
+from numbaprims.fusion.place import Place, Run
 from numbaprims.fusion.rearranging import Rearranged
 from numbaprims.ops.activation import activation
 
@@ -25,9 +25,10 @@ class Program:
     ) -> None:
         self.graph, self.items = graph, items
         made = {item.result: item for item in items}
-        self.given = sorted({v for item in items for v in item.inputs if v not in made}) or [0]
-        """Values that it reads and does not compute."""
-        self.wanted = list(wanted) or [graph.last]
+        given = {v for item in items for v in item.inputs if v not in made} or {0}
+        self.given = sorted(given, key=lambda v: (v in graph.given, v))
+        """Values that it reads and does not compute; first those that have as many images as its result."""
+        self.wanted = list(wanted) or [v for v in dict.fromkeys(graph.results) if graph.nodes[v].inputs]
         self.last_use = {v: at for at, item in enumerate(items) for v in item.inputs if v not in self.wanted}
         made = {value: item for value, item in made.items() if not isinstance(item.layer, (Call, Rearranged))}
         self.home: dict[int, tuple[int, Any]] = {}
@@ -42,17 +43,22 @@ class Program:
         self.over = {item.result for item in items if in_place and self._overwrites(item, made)}
         """Results that may lie where their input does."""
 
+    def _axis(self, item: Item) -> int:
+        """The dimension along which a concatenation joins."""
+        return int(item.layer.along(item.shape, self.graph.layout))  # type: ignore[attr-defined]
+
     def _place(self, item: Item, made: dict[int, Item], later: Sequence[Item]) -> None:
         """Let its branches write where it lies: at the beginning of one that has them and more behind, if there is one,
         as each of a dense block has."""
-        axis, at = channel_axis(item.shape, self.graph.layout), 0
+        axis, at = self._axis(item), 0
         places = []
         for value in item.inputs:
             channels = self.graph.nodes[value].shape[axis]
             places.append((value, (*(slice(None),) * axis, slice(at, at + channels))))
             at += channels
         copied = self.copies[item.result] = list[tuple[int, Any]]()
-        whole = next((each for each in later if axis == 1 and each.inputs[: len(places)] == item.inputs), None)
+        first = (each for each in later if axis == 1 == self._axis(each) and each.inputs[: len(places)] == item.inputs)
+        whole = next(first, None)
         if whole is not None and item.result not in self.wanted:
             self.home[item.result] = whole.result, (slice(None), slice(at))
             behind = self.copies[whole.result]
@@ -76,13 +82,14 @@ class Program:
     def run(self, bound: Bound, given: Sequence[Any], out: Any) -> Iterator[tuple[Item, Any]]:
         """Each item with its result, one after another."""
         place, runs = bound
-        last, values, buffers = self.graph.last, dict(zip(self.given, given, strict=True)), dict[int, Any]()
+        values, buffers = dict(zip(self.given, given, strict=True)), dict[int, Any]()
+        (last,) = self.graph.results if out is not None else (None,)
         images = given[0].shape[0]
         pieced = getattr(settings.current().trial, "pieced", None)
 
         def room(value: int) -> Any:
             """Where a value has to be written; None: anywhere."""
-            if value == last and out is not None:
+            if value == last:
                 return out
             if value in self.home:
                 parent, cut = self.home[value]
@@ -161,14 +168,14 @@ class Segment:
 def segments(network: Any, graph: Graph, items: Sequence[Item]) -> list[Segment]:
     """The items cut before and behind functions that are not known."""
     cuts, found = [0], list[Segment]()
-    by_itself = {v for item in items if isinstance(item.layer, Call) for v in item.inputs} | {graph.last}
+    by_itself = {v for item in items if isinstance(item.layer, Call) for v in item.inputs} | {*graph.results}
     for at, item in enumerate(items):
         # what Python is given of another result's memory is no result of a native call
         if isinstance(item.layer, Call) or (item.layer.views and item.result in by_itself):
             cuts += [at, at + 1]
     cuts = sorted({*cuts, len(items)})
     for first, end in zip(cuts, cuts[1:], strict=False):
-        later = {v for item in items[end:] for v in item.inputs} | {graph.last}
+        later = {v for item in items[end:] for v in item.inputs} | {*graph.results}
         wanted = [item.result for item in items[first:end] if item.result in later]
         if wanted:
             found.append(Segment(network, first, Program(graph, items[first:end], wanted=wanted), later))

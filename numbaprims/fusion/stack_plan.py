@@ -27,7 +27,7 @@ STRATEGIES = {"auto": (0, 0), "one": (1, 0), "five": (5, 0), "unrestricted": (0,
 
 
 class FusedNetwork(Plan):
-    """``net(x)``: the layers one after another, stacks of them depth first.  `fuse` makes it.
+    """``net(x, *given)``: the layers one after another, stacks of them depth first.  `fuse` makes it.
 
     It may be called from several threads, pickles its layers, and maps over batches (`map`).
     """
@@ -56,8 +56,11 @@ class FusedNetwork(Plan):
         self._single = Program(self._graph, one_by_one(self._graph), in_place=False)
         self._bound: dict[Any, Bound] = {}
         self._segments = segments(self, self._graph, analyser.items)
-        whole = [each.joined.again for each in self._segments if each.joins and len(self._segments) == 1]
-        self._again = whole[0] if whole else None
+        graph, self._again = self._graph, None
+        if len(self._segments) == 1 and self._segments[0].joins:
+            program = self._segments[0].program
+            if (program.given, program.wanted) == ([0, *graph.given], graph.results):
+                self._again = self._segments[0].joined.again
         """Of a network that is one native call, what answers a call that repeats."""
 
     @property
@@ -73,63 +76,83 @@ class FusedNetwork(Plan):
     def output_shape(self) -> tuple[int, ...]:
         return self._graph.nodes[self._graph.last].shape
 
-    def __call__(self, x: Any, *, out: Any = None) -> Any:
+    def __call__(self, x: Any, *given: Any, out: Any = None) -> Any:
         """Run the network.
 
         Args:
             x: of the plan's shape, with any number of images, and of its dtype; of any library, on any device.
+            given: an array for each `Given`, in their order, of x's library.
             out: where the result goes.  It may share no memory with x, unless the network is one stack without windows.
 
         Returns:
-            An array of x's library.
+            An array of x's library; a tuple of them where the network has several results.
 
         Raises:
-            TypeError, ValueError: x or out of another shape or dtype.
+            TypeError, ValueError: x, out or what is given of another shape or dtype; `out` of several results.
         """
-        found = self._again and self._again((x,), out)
-        return self._run(None, x, out) if found is None else found
+        found = self._again and self._again((x, *given), out)
+        return self._run(None, x, given, out) if found is None else found
 
-    def layer_by_layer(self, x: Any, *, out: Any = None) -> Any:
+    def layer_by_layer(self, x: Any, *given: Any, out: Any = None) -> Any:
         """The same layers, each by its own public function: what fusing is compared with."""
-        return self._run(self._single, x, out)
+        return self._run(self._single, x, given, out)
 
-    def run_reference(self, x: Any, *, trace: bool = False) -> np.ndarray:
+    def run_reference(self, x: Any, *given: Any, trace: bool = False) -> np.ndarray:
         """The network by its definition, in float64.
 
         Args:
             x: of the plan's shape, with any number of images; on the host.
+            given: an array for each `Given`.
             trace: print a line for every layer.
 
         Returns:
-            A float64 array.
+            A float64 array: the last result.
         """
-        y = to_float64(*self._entered(x)[:2])
-        for words, y in self.walk(x):
+        found = to_float64(*self._entered(x, given)[:2])
+        for value, y in self._walk(x, given):
             if trace:
                 least, most = (
                     f(y, axis=None, initial=math.nan) for f in (np.fmin.reduce, np.fmax.reduce)
                 )  # not of NaN
-                print(f"{words}: {y.shape}, {least:.6g} to {most:.6g}")
-        return y
+                print(f"{self._graph.nodes[value]}: {y.shape}, {least:.6g} to {most:.6g}")
+            found = y if value == self._graph.last else found
+        return found
 
-    def walk(self, x: Any) -> Iterator[tuple[str, np.ndarray]]:
+    def walk(self, x: Any, *given: Any) -> Iterator[tuple[str, np.ndarray]]:
         """Step through the network: (layer in words, its result by the definition in float64), one after another."""
-        view, dtype, library = self._entered(x)
+        return ((str(self._graph.nodes[value]), y) for value, y in self._walk(x, given))
+
+    def _walk(self, x: Any, given: Sequence[Any]) -> Iterator[tuple[int, np.ndarray]]:
+        view, dtype, library = self._entered(x, given)
         if library.device != "cpu":
             raise TypeError(f"x is a {arrays.describe(x)} on {library.device}; the definition runs on the host")
         bound = self._single.bind(Place("f64", NUMPY, self.layout))
-        steps = self._single.run(bound, [to_float64(view, dtype)], None)
+        values = {0: to_float64(view, dtype)}
+        for value, each in self._by_value(given):
+            view, dtype, _ = arrays.enter(each, "given")
+            values[value] = to_float64(view, dtype) if dtype in FLOATS else each
+        steps = self._single.run(bound, [values[v] for v in self._single.given], None)
         while True:
             with settings.config(device="reference"):
                 found = next(steps, None)
             if found is None:
                 return
-            yield str(self._graph.nodes[found[0].result]), found[1]
+            yield found[0].result, found[1]
 
     # ---------------------------------------------------------------- the parts of a call
 
-    def _entered(self, x: Any) -> tuple[Any, str, Any]:
+    def _by_value(self, given: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """The number of the value that each array is."""
+        if len(given) != len(self._graph.given):
+            raise TypeError(f"{len(given)} arrays are given beside x; this plan takes {len(self._graph.given)}")
+        return zip(self._graph.given, given, strict=True)
+
+    def _entered(self, x: Any, given: Sequence[Any] = ()) -> tuple[Any, str, Any]:
         view, dtype, library = arrays.enter(x, "x")
+        for value, each in self._by_value(given):
+            node, shape = self._graph.nodes[value], arrays.enter(each, "given")[0].shape
+            if len(shape) != len(node.shape) or shape[1:] != node.shape[1:]:
+                raise ValueError(f"layers{node.path} is a {arrays.describe(each)}; this plan takes {node.shape} there")
         if view.ndim != len(self.shape) or view.shape[1:] != self.shape[1:]:
             raise ValueError(f"x is a {arrays.describe(x)}; this plan takes {self.shape}, with any number of images")
         if dtype != self._dtype:
@@ -144,22 +167,27 @@ class FusedNetwork(Plan):
             found = self._bound[program, library] = program.bind(Place(self._dtype, library, self.layout))
         return found
 
-    def _run(self, program: Program | None, x: Any, out: Any) -> Any:
+    def _run(self, program: Program | None, x: Any, given: Sequence[Any], out: Any) -> Any:
         """A program item by item; without one the network by its segments."""
-        view, dtype, library = self._entered(x)
-        last, target = self._graph.last, None
-        if not last:  # a network that changes nothing gives a copy, as all functions do
+        view, dtype, library = self._entered(x, given)
+        results, target = self._graph.results, None
+        if out is not None and len(results) > 1:
+            raise TypeError(f"the network has {len(results)} results; out is for one")
+        if results == [0]:  # a network that changes nothing gives a copy, as all functions do
             return activation(x, "identity", out=out)
         if out is not None:
             target = arrays.check_out(out, (view.shape[0], *self.output_shape[1:]), dtype, library=library)
             if not (program or self._fused).alone:  # one call checks its own arguments
                 arrays.check_overlap(target, [(view, "x", False)])
+        values = {0: x, **dict(self._by_value(given))}
         if program is not None:
-            return program.results(self.bound(library, program), [x], out)[0]
-        values = {0: x}
-        for segment in self._segments:
-            segment.run(values, *(out, target) if last in segment.program.wanted else (None, None))
-        return values[last]
+            read = [values[v] for v in program.given]
+            values |= dict(zip(program.wanted, program.results(self.bound(library, program), read, out), strict=True))
+        else:
+            for segment in self._segments:
+                segment.run(values, *(out, target) if results[-1] in segment.program.wanted else (None, None))
+        found = tuple(values[v] for v in results)
+        return found[0] if len(found) == 1 else found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FusedNetwork, self._arguments

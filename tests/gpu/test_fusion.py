@@ -10,9 +10,11 @@ from numbaprims.fusion.layers import (
     Concat,
     Constant,
     Gather,
+    Given,
     GroupNorm,
     LayerNorm,
     Linear,
+    MaskedAttention,
     MaxPool,
     Permute,
     PReLU,
@@ -47,6 +49,18 @@ def test_networks_of_device_arrays(gpu):
         y = net(memory.to_device(x))
         assert isinstance(y, memory.DeviceArray)
         np.testing.assert_allclose(memory.to_host(y), net.run_reference(x), rtol=1e-5, atol=1e-5)
+
+
+def test_networks_that_are_given_more(gpu):
+    """A mask of each call beside queries, a concatenation of rows, and two results."""
+    q, added = array(2, 3, 5, 4), array(1, 1, 5, 5)
+    steps = [(Given(added.shape), ()), (MaskedAttention(), (0, 0, 0, 1)), (Concat([RELU, []], 2), (2, 0))]
+    net = numbaprims.fuse(Wired(steps, results=(3, 2)), q.shape)
+    for mask in (added, added > -0.5):
+        found = net(memory.to_device(q), memory.to_device(mask))
+        for y, want in zip(found, net(q, mask), strict=True):
+            assert isinstance(y, memory.DeviceArray)
+            np.testing.assert_allclose(memory.to_host(y), want, rtol=1e-5, atol=1e-5)
 
 
 def plan_of(kind, dtype=np.float32):
