@@ -69,10 +69,13 @@ def test_functions():
         y = functional.dropout(functional.dropout2d(y, 0.3, self.training), training=self.training)
         y = torch.sigmoid(y).add(functional.gelu(y))
         y = functional.adaptive_avg_pool2d(functional.relu6(y), 1)
-        return functional.leaky_relu(y.view(y.size(0), -1), 0.2).tanh()
+        y = functional.rrelu(functional.leaky_relu(y.view(y.size(0), -1), 0.2), 0.1, 0.1)
+        return functional.hardtanh(functional.elu(y, 0.5), -0.2, max_val=0.7)
 
     fused = agrees(Made(forward, conv=nn.Conv2d(3, 4, 3)), torch.randn(2, 3, 9, 8))
-    assert called(fused) == ["leaky_relu"]
+    assert called(fused) == ["rrelu"]
+    kinds = [node.layer.kind for node in fused.network._graph.nodes if isinstance(node.layer, layers.Activation)]
+    assert kinds[-3:] == ["leaky_relu", "elu", "hard_tanh"]
     assert any(len(stack.layers) > 2 for stack in fused.network.stacks)
 
 
@@ -315,7 +318,9 @@ UNKNOWN = {
     "a part is written": lambda self, x: (lambda y: (y[:, :1].relu_(), y * 1.0)[1])(self.conv(x)),
     "a power in place": lambda self, x: self.conv(x).pow_(2.0) * 2.0,
     "in place by name": lambda self, x: (lambda y: (functional.leaky_relu_(y, 0.2), y + x)[1])(self.conv(x)),
-    "in place by position": lambda self, x: (lambda y: (functional.elu(y, 1.0, True), y + x)[1])(self.conv(x)),
+    "in place by position": lambda self, x: (lambda y: (functional.rrelu(y, 0.0, 1.0, False, True), y + x)[1])(
+        self.conv(x)
+    ),
     "an image is written": lambda self, x: (lambda y: (y[-1].zero_(), y * 1.0)[1])(self.conv(x)),
     "isinstance decides": lambda self, x: self.conv(x * 2 if isinstance(x, torch.Tensor) else x),
     "is_tensor decides": lambda self, x: self.conv(x * 2 if torch.is_tensor(x) else x),

@@ -223,5 +223,5 @@ def test_examples_run():
 @pytest.mark.cpu
 def test_the_pages_examples_run():
     code = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
-    assert len(code) == 4
+    assert len(code) == 5
     exec(compile("\n".join(code), str(PAGE), "exec"), {"__name__": "page"})

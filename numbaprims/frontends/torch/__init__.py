@@ -21,6 +21,7 @@ import numbaprims.frontends.torch.seconds  # noqa: F401 - fills the table of sec
 from numbaprims.frontends.torch import activations
 from numbaprims.frontends.torch.activations import activation as activation, prelu as prelu
 from numbaprims.frontends.torch.attention import attention as attention
+from numbaprims.frontends.torch.compiler import backend as backend
 from numbaprims.frontends.torch.convolutions import (
     conv as conv,
     conv_backward_bias as conv_backward_bias,

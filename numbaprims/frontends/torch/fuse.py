@@ -10,6 +10,7 @@ import torch
 
 import numbaprims
 from numbaprims.dtypes import FLOATS, LONG_NAMES
+from numbaprims.frontends.torch.fuse_attention import encoder_layer, self_attention
 from numbaprims.frontends.torch.fuse_functions import ACTIVATIONS as ACTIVATION_FUNCTIONS
 from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, only_tensor, read, run, twin_of
 from numbaprims.frontends.torch.fuse_training import Trained
@@ -72,26 +73,21 @@ def _attention(m: Any) -> Any:
     added = m.bias_k is not None or m.bias_v is not None or m.add_zero_attn
     if added or not m.batch_first or not m._qkv_same_embed_dim or hooked(m.out_proj):
         return None
-    first = layers.Linear(_host(m.in_proj_weight), _host(m.in_proj_bias))
-    last = layers.Linear(_host(m.out_proj.weight), _host(m.out_proj.bias))
-    return [first, layers.SelfAttention(heads=m.num_heads), last]
+    parameters = (m.in_proj_weight, m.in_proj_bias, m.out_proj.weight, m.out_proj.bias)
+    return self_attention(m.num_heads, *map(_host, parameters))
 
 
 def _encoder_layer(m: Any) -> Any:
-    """A transformer's layer, with norms in front of its two parts or behind them."""
     kind = ACTIVATION_FUNCTIONS.get(m.activation)
-    between = _layer(m.activation, 3) if isinstance(m.activation, nn.Module) else kind and layers.Activation(kind)
-    attend, first, last, *norms = (_layer(each, 3) for each in (m.self_attn, m.linear1, m.linear2, m.norm1, m.norm2))
+    between = layer_of(m.activation, 3) if isinstance(m.activation, nn.Module) else kind and layers.Activation(kind)
+    attend, first, last, *norms = (layer_of(each, 3) for each in (m.self_attn, m.linear1, m.linear2, m.norm1, m.norm2))
     if None in (between, attend, first, last, *norms):
         return None
-    parts = attend, [first, between, last]
-    if m.norm_first:
-        return [layers.Residual([norm, part]) for norm, part in zip(norms, parts, strict=True)]
-    return [[layers.Residual(part), norm] for norm, part in zip(norms, parts, strict=True)]
+    return encoder_layer([attend, [first, between, last]], norms, m.norm_first)
 
 
 def _encoder(m: Any) -> Any:
-    found = [_layer(each, 3) for each in (*m.layers, *([] if m.norm is None else [m.norm]))]
+    found = [layer_of(each, 3) for each in (*m.layers, *([] if m.norm is None else [m.norm]))]
     return None if None in found else found
 
 
@@ -100,6 +96,7 @@ _MODULES: dict[type, Callable[[Any], Any]] = {
     nn.Flatten: lambda m: layers.Flatten() if (m.start_dim, m.end_dim) == (1, -1) else None,
     nn.Linear: lambda m: layers.Linear(_host(m.weight), _host(m.bias)),
     nn.LayerNorm: lambda m: layers.LayerNorm(_host(m.weight), _host(m.bias), m.eps, len(m.normalized_shape)),
+    nn.RMSNorm: lambda m: layers.RMSNorm(_host(m.weight), m.eps, len(m.normalized_shape)) if m.eps else None,
     nn.GroupNorm: lambda m: layers.GroupNorm(m.num_groups, _host(m.weight), _host(m.bias), m.eps),
     nn.Softmax: lambda m: layers.Softmax(m.dim),
     nn.MultiheadAttention: _attention,
@@ -125,17 +122,17 @@ def _described(module: Any, x: Any) -> tuple[Any, Any]:
             layer, x = _described(each, x)
             found.append(layer)
         return found, x
-    layer = _layer(module, x.ndim)
+    layer = layer_of(module, x.ndim)
     if layer is None and not is_leaf(module):
         try:
-            return read(module, x, _layer)
+            return read(module, x, layer_of)
         except Unknown:
             pass
     y = only_tensor(run(module, module, x), module)
     return layers.Call(twin_of(module), tuple(y.shape[1:])) if layer is None else layer, y
 
 
-def _layer(module: Any, ndim: int) -> Any:
+def layer_of(module: Any, ndim: int) -> Any:
     """The layer that a module is for inputs of so many dimensions; None where it is none that is known."""
     if hooked(module):
         return None
@@ -152,7 +149,7 @@ def _layer(module: Any, ndim: int) -> Any:
     # torch takes a single image (C, H, W) too, which here is a batch of (N, C, L)
     if kind in _OF_SEQUENCES and ndim != 3:
         return None
-    if kind is nn.LayerNorm and len(module.normalized_shape) >= ndim:  # over all images
+    if kind in (nn.LayerNorm, nn.RMSNorm) and len(module.normalized_shape) >= ndim:  # over all images
         return None
     if kind is nn.Softmax and (module.dim is None or module.dim % ndim == 0):
         return None
@@ -230,7 +227,7 @@ def fuse(
     if not isinstance(example, torch.Tensor):
         raise TypeError(f"example is a {type(example).__name__}; it must be a tensor")
     if gradients:
-        return Trained(module, example, _layer)
+        return Trained(module, example, layer_of)
     words = [LONG_NAMES[each] for each in FLOATS]
     if str(example.dtype).removeprefix("torch.") not in words:
         raise TypeError(f"example's dtype is {example.dtype}; fuse takes {', '.join(words)}")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.fx
 
 from numbaprims.fusion import layers
 
@@ -20,17 +23,87 @@ def _added(mask: Any, dtype: torch.dtype, open_where: bool) -> Any:
     return mask
 
 
+#: Of scaled_dot_product_attention behind queries, keys and values.
+ARGUMENTS = ("attn_mask", "dropout_p", "is_causal")
+
+
 def attention(
     q: Any, k: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
-    enable_gqa: bool = False,
+    enable_gqa: bool = False, each: bool = False,
 ) -> Any:  # fmt: skip
-    """The layer that scaled_dot_product_attention is; None where it is none."""
+    """The layer that scaled_dot_product_attention is, with a mask that is known or (`each`) a value; None where it is
+    none."""
+    if dropout_p or q.ndim != 4 or (q.shape[1] != k.shape[1] and not enable_gqa):
+        return None
+    if each:
+        return None if is_causal else layers.MaskedAttention(scale=scale)
+    if isinstance(attn_mask, torch.Tensor) and attn_mask.dtype == torch.bool and q.shape[2] == k.shape[2]:
+        if torch.equal(attn_mask, torch.ones_like(attn_mask).tril()):  # 0.6 of the time of a mask that is read
+            attn_mask, is_causal = None, True
     mask = None if attn_mask is None else _added(attn_mask, q.dtype, True)
     if attn_mask is not None and mask is None:
         return None
-    if dropout_p or q.ndim != 4 or (q.shape[1] != k.shape[1] and not enable_gqa):
+    return layers.Attention(is_causal, scale, None if mask is None or not mask.any() else mask)
+
+
+def self_attention(heads: int, in_weight: Any, in_bias: Any, out_weight: Any, out_bias: Any) -> list[Any]:
+    """The layers of attention of a sequence to itself, with one product for queries, keys and values."""
+    return [layers.Linear(in_weight, in_bias), layers.SelfAttention(heads=heads), layers.Linear(out_weight, out_bias)]
+
+
+def encoder_layer(parts: Sequence[Any], norms: Sequence[Any], norm_first: bool) -> list[Any]:
+    """The two parts of a transformer's layer, with norms in front of them or behind them."""
+    if norm_first:
+        return [layers.Residual([norm, part]) for norm, part in zip(norms, parts, strict=True)]
+    return [[layers.Residual(part), norm] for norm, part in zip(norms, parts, strict=True)]
+
+
+def encoder_forward(
+    x: Any, size: int, heads: int, in_weight: Any, in_bias: Any, out_weight: Any, out_bias: Any, use_gelu: bool,
+    norm_first: bool, eps: float, weight1: Any, bias1: Any, weight2: Any, bias2: Any, first_weight: Any,
+    first_bias: Any, last_weight: Any, last_bias: Any, mask: Any = None, mask_type: Any = None,
+) -> Any:  # fmt: skip
+    """The layers that torch._transformer_encoder_layer_fwd is: a TransformerEncoderLayer to torch.compile."""
+    if mask is not None or x.ndim != 3:
         return None
-    return layers.Attention(is_causal, scale, mask)
+    attend = self_attention(heads, in_weight, in_bias, out_weight, out_bias)
+    first, last = layers.Linear(first_weight, first_bias), layers.Linear(last_weight, last_bias)
+    between = [first, layers.Activation("gelu" if use_gelu else "relu"), last]
+    norms = layers.LayerNorm(weight1, bias1, eps), layers.LayerNorm(weight2, bias2, eps)
+    return encoder_layer([attend, between], norms, norm_first)
+
+
+def multihead(n: Any, known: Callable[[Any], Any]) -> Any:
+    """(the layers that a node is the last of, the node that they read): attention to itself by
+    functional.multi_head_attention_forward, which takes and gives (length, N, size); None where it is none."""
+    turned = _turned(n)
+    if turned is None or turned.target is not operator.getitem or turned.args[1:] != (0,):
+        return None
+    call = turned.args[0]
+    if call.target is not torch.nn.functional.multi_head_attention_forward:
+        return None
+    bound = inspect.signature(call.target).bind(*call.args, **call.kwargs)
+    bound.apply_defaults()
+    given = {name: known(value) for name, value in bound.arguments.items()}
+    x, mask = _turned(given["query"]), given["attn_mask"]
+    same = given["query"] is given["key"] is given["value"]
+    more = ("training", "add_zero_attn", "use_separate_proj_weight", "is_causal")
+    others = ("bias_k", "bias_v", "key_padding_mask", "static_k", "static_v")
+    if x is None or not same or any(given[name] for name in more) or any(given[name] is not None for name in others):
+        return None
+    if mask is not None and (not isinstance(mask, torch.Tensor) or mask.ndim != 2):
+        return None
+    names = ("in_proj_weight", "in_proj_bias", "out_proj_weight", "out_proj_bias")
+    attend = self_attention(given["num_heads"], *(given[name] for name in names))
+    weight = given["in_proj_weight"]
+    return (attend if mask is None else _with(attend, _added(mask, weight.dtype, False))), x
+
+
+def _turned(n: Any) -> Any:
+    """What a node is with its first two dimensions the other way round; None where it is not."""
+    if not isinstance(n, torch.fx.Node) or n.target not in ("transpose", "swapaxes", torch.transpose, torch.swapaxes):
+        return None
+    return n.args[0] if {*n.args[1:]} == {0, 1} else None
 
 
 def masked(described: Any, module: Any, *arguments: Any) -> Any:

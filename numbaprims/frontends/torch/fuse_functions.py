@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from numbaprims.frontends.torch.fuse_attention import encoder_forward
 from numbaprims.frontends.torch.fuse_torchvision import FUNCTIONS
 from numbaprims.fusion import layers
 
@@ -24,6 +25,7 @@ ACTIVATIONS = {
         "hardswish": "hard_swish", "hardsigmoid": "hard_sigmoid", "leaky_relu": "leaky_relu", "softplus": "softplus",
     }.items()},
 }  # fmt: skip
+_NEGATIVES = (operator.neg, torch.neg, "neg")
 SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 PRODUCTS = (operator.mul, operator.imul, torch.mul, "mul", "mul_")
 _DIFFERENCES = (operator.sub, operator.isub, torch.sub, "sub", "sub_")
@@ -31,12 +33,19 @@ _QUOTIENTS = (operator.truediv, operator.itruediv, torch.div, torch.true_divide,
 MATRIX_PRODUCTS = (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")
 JOINS = (torch.cat, torch.concat, torch.concatenate)
 _DROPOUTS = (_f.dropout, _f.dropout1d, _f.dropout2d, _f.dropout3d, _f.alpha_dropout, _f.feature_alpha_dropout)
-#: Functions of windows whose arguments behind x are those of a module, in its order.
+#: Functions whose arguments behind x are those of a module, in its order.
 _MODULES = {
-    getattr(_f, f"{name}_pool{rank}d"): getattr(torch.nn, f"{module}Pool{rank}d")
-    for name, module in (("avg", "Avg"), ("adaptive_avg", "AdaptiveAvg"))
-    for rank in (1, 2, 3)
-}
+    **{
+        getattr(_f, f"{name}_pool{rank}d"): getattr(torch.nn, f"{module}Pool{rank}d")
+        for name, module in (("avg", "Avg"), ("adaptive_avg", "AdaptiveAvg"))
+        for rank in (1, 2, 3)
+    },
+    **{getattr(_f, name.lower()): getattr(torch.nn, name) for name in (
+        "ReLU", "ReLU6", "ELU", "SELU", "CELU", "GELU", "SiLU", "Mish", "Softplus", "Softsign", "Hardsigmoid",
+        "Hardswish", "Hardtanh", "Hardshrink", "Softshrink", "Tanhshrink", "LogSigmoid", "Threshold",
+    )},
+    _f.leaky_relu: torch.nn.LeakyReLU,
+}  # fmt: skip
 _MAX_POOLS = {getattr(_f, f"max_pool{rank}d"): getattr(torch.nn, f"MaxPool{rank}d") for rank in (1, 2, 3)}
 
 
@@ -45,12 +54,14 @@ def one(target: Any, x: Any, operands: Any, words: Any, layer: Callable[[Any, in
     plain = not operands and not words.keys() - {"inplace"}
     if target in ACTIVATIONS and plain:
         return layers.Activation(ACTIVATIONS[target])
+    if target in _NEGATIVES:
+        return layers.Scale(-1.0)
     describe = FUNCTIONS.get((getattr(target, "__module__", ""), getattr(target, "__name__", "")))
     try:
         if describe is not None and x.ndim == 4:
             return describe(tuple(x.shape[1:]), *operands, **words)
-        if target is _f.layer_norm:
-            return _layer_norm(x, *operands, **words)
+        if target in _PARAMETRIC:
+            return _PARAMETRIC[target](x, *operands, **words)
         if target in (_f.softmax, torch.softmax, "softmax"):
             return _softmax(x, *operands, **words)
         if target in _MODULES:
@@ -66,13 +77,57 @@ def one(target: Any, x: Any, operands: Any, words: Any, layer: Callable[[Any, in
     return None
 
 
+def _known(*parameters: Any) -> bool:
+    """Whether parameters are values, and no nodes of a graph."""
+    return all(each is None or isinstance(each, torch.Tensor) for each in parameters)
+
+
 def _layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
-    known = all(each is None or isinstance(each, torch.Tensor) for each in (weight, bias))
-    return layers.LayerNorm(weight, bias, eps, len(shape)) if known and len(shape) < x.ndim else None
+    if not _known(weight, bias) or len(shape) >= x.ndim:  # over all images
+        return None
+    return layers.LayerNorm(weight, bias, eps, len(shape))
+
+
+def _rms_norm(x: Any, shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    if not _known(weight) or len(shape) >= x.ndim:
+        return None
+    return layers.RMSNorm(weight, torch.finfo(x.dtype).eps if eps is None else eps, len(shape))
+
+
+def _group_norm(x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+    return layers.GroupNorm(groups, weight, bias, eps) if _known(weight, bias) else None
+
+
+def _batch_norm(
+    x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, training: bool = False, momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:  # fmt: skip
+    if training or mean is None or not _known(mean, var, weight, bias):
+        return None
+    return layers.BatchNorm(weight, bias, mean, var, eps)
+
+
+def _conv(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Any:
+    if not _known(weight, bias) or x.ndim != weight.ndim:  # torch takes a single image too
+        return None
+    return layers.Conv(weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    return layers.Linear(weight, bias) if _known(weight, bias) else None
+
+
+_PARAMETRIC: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys((_f.conv1d, _f.conv2d, _f.conv3d), _conv), _f.linear: _linear, _f.batch_norm: _batch_norm,
+    torch._transformer_encoder_layer_fwd: encoder_forward,
+    _f.layer_norm: _layer_norm, _f.rms_norm: _rms_norm, _f.group_norm: _group_norm,
+}  # fmt: skip
 
 
 def _softmax(x: Any, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Any:
-    return layers.Softmax(dim) if isinstance(dim, int) and dim % x.ndim and dtype is None else None
+    return layers.Softmax(dim) if isinstance(dim, int) and dim % x.ndim and dtype in (None, x.dtype) else None
 
 
 def with_known(target: Any, x: Any, other: Any, first: bool, shape: tuple[int, ...]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,8 +11,10 @@ from typing import Any
 import torch
 import torch.fx
 
-from numbaprims.frontends.torch.fuse_attention import attention, masked
+from numbaprims.frontends.torch.fuse_attention import ARGUMENTS as ATTENTION, attention, masked, multihead
+from numbaprims.frontends.torch.fuse_calls import Constant, Copied, Expression, Value
 from numbaprims.frontends.torch.fuse_functions import JOINS, MATRIX_PRODUCTS, PRODUCTS, SUMS, one, with_known
+from numbaprims.frontends.torch.fuse_patterns import pattern
 from numbaprims.frontends.torch.fuse_views import REARRANGING, itself, rearranged
 from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.nn import OURS, TWINS
@@ -22,36 +23,6 @@ from numbaprims.fusion import layers
 
 class Unknown(Exception):
     """What `read` does not describe; the module is then called as it is."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Value:
-    """A place in the list of what an expression is given and has computed; no tuple, whose elements are looked at."""
-
-    at: int
-
-
-class Expression:
-    """``expression(*tensors)``: torch's functions and methods one after another, as a module calls them."""
-
-    def __init__(self, steps: list[tuple[str, Any, Any, Any]]) -> None:
-        self.steps = steps
-
-    def __call__(self, *values: Any) -> Any:
-        known = list(values)
-        for kind, target, args, words in self.steps:
-            args, words = (torch.fx.node.map_aggregate(each, lambda x: _given(x, known)) for each in (args, words))
-            function = getattr(args[0], target) if kind == "call_method" else target
-            known.append(function(*(args[1:] if kind == "call_method" else args), **words))
-        return known[-1]
-
-    def __repr__(self) -> str:
-        targets = (target for _, target, *_ in self.steps)
-        return ", ".join(each if isinstance(each, str) else getattr(each, "__name__", repr(each)) for each in targets)
-
-
-def _given(x: Any, known: list[Any]) -> Any:
-    return known[x.at] if isinstance(x, _Value) else x
 
 
 def _is_batch(size: Any) -> bool:
@@ -80,6 +51,8 @@ def _in_place(function: Any) -> Callable[[Any, Any], Any]:
     return lambda x, other: x.tracer.create_proxy("call_function", function, (x, other), {})
 
 
+#: Methods that give a tensor's numbers in another type.
+_CONVERSIONS = ("to", "float", "double", "half", "bfloat16", "type_as", "detach")
 _IN_PLACE = {getattr(operator, f"i{name}") for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")}
 for _operator in _IN_PLACE:
     setattr(_Proxy, f"__{_operator.__name__}__", _in_place(_operator))
@@ -119,8 +92,11 @@ def only_tensor(y: Any, module: Any) -> Any:
     return y
 
 
-class _Reader(torch.fx.Interpreter):
+class Reader(torch.fx.Interpreter):
     """Runs a graph on the example and describes its nodes."""
+
+    images_tried = 3
+    """Images of the tensors that views are tried on: of any number."""
 
     def __init__(self, module: Any, graph: Any, layer: Callable[[Any, int], Any]) -> None:
         super().__init__(torch.fx.GraphModule(module, graph))
@@ -137,6 +113,8 @@ class _Reader(torch.fx.Interpreter):
         """Tensors -> the shape of an image, also when nobody reads them any more."""
         self.views: dict[Any, tuple[Any, Callable[[Any], Any]]] = {}
         """Tensors that lie in another one -> that one, which has no gaps, and the function of it that they are."""
+        self.same: dict[Any, Any] = {}
+        """Tensors of floats -> those of which they are the numbers, maybe in another type."""
         self.mixed: set[Any] = set()
         """Tensors whose first dimension may be that of images for the example alone."""
         self.writing: set[Any] = set()
@@ -144,29 +122,57 @@ class _Reader(torch.fx.Interpreter):
 
     def run_node(self, n: Any) -> Any:
         """Compute a node, and say what it is."""
-        given = [self.env[each] for each in n.all_input_nodes]
-        given = [x for x in given if isinstance(x, torch.Tensor) and not x.is_inference()]  # which cannot be written to
+        given = [x for each in n.all_input_nodes if is_written(x := self.env[each])]
         before = [x._version for x in given]
         value = super().run_node(n)
         if before != [x._version for x in given]:
             self.writing.add(n)
         if isinstance(value, torch.Tensor):
             self.images[n] = tuple(value.shape[1:])
+            if n.target in _CONVERSIONS and value.is_floating_point() and self.env[n.args[0]].is_floating_point():
+                self.same[n] = self._itself(n.args[0])
         if n.op == "placeholder":
-            if self.numbers or not isinstance(value, torch.Tensor):
-                raise Unknown(f"another argument, {n.name}")
-            self.numbers[n], self.example = 0, value
+            self._placeholder(n, value)
         elif n.op != "output" and all(each in self.constants for each in n.all_input_nodes):
             self.constants[n] = value.detach().clone() if isinstance(value, torch.Tensor) else value
+            if n in self.writing:
+                self._refresh()
         elif isinstance(value, torch.Tensor) and n.op != "output":
-            first = self.example
             # what is no batch of values is part of the functions that read it
-            if value.ndim and value.shape[0] == first.shape[0] and value.dtype == first.dtype:
-                if n.users or n in self.writing:
-                    self._describe(n, value)
+            if self._is_batch(value) and (n.users or n in self.writing):
+                self._describe(n, value)
         if n in self.writing - self.numbers.keys() - self.constants.keys():
             raise Unknown(f"{n.name} writes to what is no batch of values")
         return value
+
+    def _refresh(self) -> None:
+        """Take constants anew that functions of no input have written to."""
+        for node, old in self.constants.items():
+            x = self.env.get(node)
+            if isinstance(old, torch.Tensor) and x is not None and x is not old and x._version:
+                self.constants[node] = x.detach().clone()
+
+    def _placeholder(self, n: Any, value: Any) -> None:
+        if self.numbers or not isinstance(value, torch.Tensor):
+            raise Unknown(f"another argument, {n.name}")
+        self.numbers[n], self.example = 0, value
+
+    def _is_batch(self, value: Any) -> bool:
+        first = self.example
+        if not isinstance(value, torch.Tensor) or not value.ndim:
+            return False
+        return bool(value.shape[0] == first.shape[0]) and value.dtype == first.dtype
+
+    def _once(self, value: Any) -> Any:
+        """A constant without a dimension of images, where they all have the same."""
+        return value
+
+    def _itself(self, node: Any) -> Any:
+        return self.same.get(node, node) if isinstance(node, torch.fx.Node) else node
+
+    def _is_value(self, node: Any) -> bool:
+        """Whether a node is a value of the description."""
+        return node in self.numbers
 
     def _module(self, n: Any) -> Any:
         return self.fetch_attr(n.target) if n.op == "call_module" else None
@@ -178,11 +184,21 @@ class _Reader(torch.fx.Interpreter):
     def _describe(self, n: Any, value: Any) -> None:
         tensors = [each for each in n.all_input_nodes if each in self.numbers]
         operands, words = n.args[1:], n.kwargs
+        if n.target in _CONVERSIONS and value is self.env[n.args[0]] and n.args[0] in self.numbers:
+            self._add(n, layers.Dropout(), n.args[0])
+            self._share(n, n.args[0])
+            return
+        written = multihead(n, self._known) or pattern(n, self._itself, self._known, self.images)
+        if written is not None and self._is_value(written[1]) and not self._rewritten(written[1]):
+            self._add(n, *written)
+            return
         found = self._one(n, operands, words) if tensors and n.args and n.args[0] is tensors[0] else None
         if n.target in JOINS and n.args and isinstance(n.args[0], (tuple, list)):
             dim = n.args[1] if len(n.args) > 1 else words.get("dim", 0)
-            if all(each in self.numbers for each in n.args[0]) and dim in (1, 1 - value.ndim):
-                self._add(n, layers.Concat([()] * len(n.args[0])), *n.args[0])
+            if dim % value.ndim and tensors and all(each in self.numbers or self._repeats(each) for each in n.args[0]):
+                branches = [[] if each in self.numbers else self._repeats(each) for each in n.args[0]]
+                sources = [each if each in self.numbers else tensors[0] for each in n.args[0]]
+                self._add(n, layers.Concat(branches, dim % value.ndim), *sources)
                 return
         if len(tensors) == 2 and len(n.args) == 2 and not words and [*n.args] == tensors:
             shapes = {tuple(self.env[each].shape) for each in tensors}
@@ -200,15 +216,18 @@ class _Reader(torch.fx.Interpreter):
         attends = n.target is torch.nn.functional.scaled_dot_product_attention and len(n.args) > 2
         if attends and self.numbers.keys() >= {*n.args[:3]}:
             q, k, _ = (self.env[each] for each in n.args[:3])
-            found = attention(q, k, *self._known(n.args[3:]), **self._known(words))
+            given = {**dict(zip(ATTENTION, self._known(n.args[3:]), strict=False)), **self._known(words)}
+            mask = given.get("attn_mask")
+            read = isinstance(mask, torch.fx.Node) and self.env[mask].ndim == 4 and self._is_value(mask)
+            found = attention(q, k, **given | {"attn_mask": self._once(mask)}, each=read)
             if found is not None:
-                self._add(n, found, *n.args[:3])
+                self._add(n, found, *n.args[:3], *[mask] * read)
                 return
         if n.target is operator.getitem and n.args[1:] == (0,):
             found, tensors = self._attention(n.args[0]), tensors or n.args[0].args[:1]
         if found is None and len(tensors) == 1 and len(n.args) == 2 and tensors[0] in n.args and not words:
             x, first = self.env[tensors[0]], n.args[0] is tensors[0]
-            found = with_known(n.target, x, self._known(n.args[first]), first, tuple(value.shape))
+            found = with_known(n.target, x, self._once(self._known(n.args[first])), first, tuple(value.shape))
         if found is None:
             self._called(n, value)
         else:
@@ -247,6 +266,17 @@ class _Reader(torch.fx.Interpreter):
 
         return torch.fx.node.map_arg(given, known)
 
+    def _rewritten(self, node: Any) -> bool:
+        """Whether something has been written to a tensor, or to what shares its memory."""
+        return not self.shared.get(node, {node}).isdisjoint(each.args[0] for each in self.writing)
+
+    def _repeats(self, node: Any) -> Any:
+        """The layer of a constant that is the same for each image; None where it is none."""
+        value: Any = self.constants.get(node)
+        if not self._is_batch(value) or not torch.equal(value, value[:1].expand_as(value)):
+            return None
+        return layers.Constant(value[0].cpu())
+
     def _written(self, n: Any) -> None:
         """Let those that come later read what a node has written over its first operand."""
         if n in self.writing:
@@ -269,7 +299,7 @@ class _Reader(torch.fx.Interpreter):
         inner: list[Any] = []
 
         def visit(node: Any) -> None:
-            if node in self.numbers:
+            if self._is_value(node):
                 if node not in tensors:
                     tensors.append(node)
             elif node not in inner:
@@ -280,20 +310,22 @@ class _Reader(torch.fx.Interpreter):
         for each in n.all_input_nodes:
             visit(each)
         inner.append(n)
-        places = {node: _Value(at) for at, node in enumerate([*tensors, *inner])}
+        places = {node: Value(at) for at, node in enumerate([*tensors, *inner])}
         steps: list[tuple[str, Any, Any, Any]] = []
         for node in inner:
             if node in self.constants:
-                steps.append(("call_function", _Constant(self.constants[node]), (), {}))
+                steps.append(("call_function", Constant(self.constants[node]), (), {}))
                 continue
             module = self._module(node)
             put: Any = places.get
             args, words = (torch.fx.node.map_arg(each, put) for each in (node.args, node.kwargs))
             target = node.target if module is None else twin_of(module)
+            if (node.op, target) == ("call_method", "view") and not isinstance(node.args[1], torch.dtype):
+                target = "reshape"  # the elements of what we compute may lie in another order than torch's
             if node in self.writing:
                 if node is not n or target not in _IN_PLACE or n.args[0] not in self.numbers:
                     raise Unknown(f"{node.name} writes to its operand")
-                target = _Copied(target)
+                target = Copied(target)
             steps.append((node.op, target, args, words))
         whole = (
             inner == [n] and n.op == "call_module" and len(tensors) == 1 and n.args == (tensors[0],) and not n.kwargs
@@ -314,7 +346,9 @@ class _Reader(torch.fx.Interpreter):
         if n in self.writing or not all(each in REARRANGING for each in targets) or self.mixed & {*tensors}:
             return False
         roots = [self.views.get(each, (each, itself)) for each in tensors]
-        found = rearranged(function, [(self.images[root], view) for root, view in roots], self.images[n])
+        found = rearranged(
+            function, [(self.images[root], view) for root, view in roots], self.images[n], self.images_tried
+        )
         if found is None:
             self.mixed.add(n)
             return False
@@ -325,32 +359,6 @@ class _Reader(torch.fx.Interpreter):
             self.views[n] = root, found.view
             self._add(n, found.layer, root)
         return True
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class _Constant:
-    """A parameter that a function reads, or what was computed of parameters alone."""
-
-    value: Any
-
-    def __call__(self) -> Any:
-        return self.value
-
-    def __repr__(self) -> str:
-        return f"constant {tuple(getattr(self.value, 'shape', ()))}"
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class _Copied:
-    """A function that writes to its first operand, of a copy of that: what is in place in the type of the operand."""
-
-    function: Callable[..., Any]
-
-    def __call__(self, x: Any, other: Any) -> Any:
-        return self.function(x.clone(), other)
-
-    def __repr__(self) -> str:
-        return self.function.__name__
 
 
 @contextlib.contextmanager
@@ -388,7 +396,7 @@ def _answer(module: Any, example: Any) -> tuple[Any, Any]:
     return example, run(module, module, example)
 
 
-def _same(x: Any, y: Any) -> bool:
+def same_numbers(x: Any, y: Any) -> bool:
     """Whether tensors hold the same numbers, up to sums that a device may take in another order."""
     if not isinstance(y, torch.Tensor) or (x.shape, x.dtype) != (y.shape, y.dtype):
         return False
@@ -411,28 +419,43 @@ def read(module: Any, example: Any, layer: Callable[[Any, int], Any]) -> tuple[A
     try:
         with _kept(module, example):
             graph = _Tracer().trace(module)
-        reader = _Reader(module, graph, layer)
+        reader = Reader(module, graph, layer)
         value = run(reader.run, module, example)
         x, answer = _answer(module, example)
-        same = _same(run(reader.module, module, x), answer)
+        same = same_numbers(run(reader.module, module, x), answer)
     except Exception as error:  # whatever a module's own code raises, or the graph of what it has done with a proxy
         raise Unknown(str(error)) from error
     if not same:
         raise Unknown("its graph computes something else")
-    (last,) = next(node for node in reversed(graph.nodes) if node.op == "output").args
+    last = output_of(graph)
     if last not in reader.numbers:
         raise Unknown("it gives no single tensor")
     order = reader.numbers[last]
     steps = reader.steps if order == len(reader.steps) else [*reader.steps, (layers.Activation("identity"), (order,))]
-    return layers.Wired(_read_ones(steps)), value
+    return layers.Wired(read_ones(steps, [len(steps)])[0]), value
 
 
-def _read_ones(steps: list[tuple[Any, tuple[int, ...]]]) -> list[tuple[Any, tuple[int, ...]]]:
-    """Steps without the views that nobody reads, as those that others are views of too."""
-    read = {len(steps), *(value for _, values in steps for value in values)}
+def is_written(x: Any) -> bool:
+    """Whether x is a tensor that says when it was written to; those of inference mode cannot be."""
+    return isinstance(x, torch.Tensor) and not x.is_inference()
+
+
+def output_of(graph: Any) -> Any:
+    """What a graph gives: nodes, as it gives their values."""
+    return next(node for node in reversed(graph.nodes) if node.op == "output").args[0]
+
+
+def read_ones(
+    steps: list[tuple[Any, tuple[int, ...]]], results: list[int]
+) -> tuple[list[tuple[Any, tuple[int, ...]]], list[int]]:
+    """Steps without those that nobody reads, as views that others are views of too, and the numbers of results."""
+    read = {*results}
+    for number, (layer, values) in reversed([*enumerate(steps, 1)]):
+        if number in read or (isinstance(layer, layers.Call) and not isinstance(layer.function, Expression)):
+            read |= {number, *values}
     kept, numbers = list[tuple[Any, tuple[int, ...]]](), {0: 0}
     for number, (layer, values) in enumerate(steps, 1):
-        if number in read or not isinstance(layer, layers.View):
+        if number in read:
             kept.append((layer, tuple(numbers[value] for value in values)))
             numbers[number] = len(kept)
-    return kept
+    return kept, [numbers[value] for value in results]

@@ -20,8 +20,6 @@ REARRANGING = (
     *_NAMES, *(getattr(torch, name) for name in _NAMES), "contiguous", "expand", "view", "size", "dim", getattr,
     operator.getitem, operator.floordiv, operator.mul, torch.nn.Flatten, torch.nn.Unflatten,
 )  # fmt: skip
-#: Images of the tensors that functions are tried on.
-_IMAGES = 3
 
 
 class Rearranging(NamedTuple):
@@ -42,30 +40,31 @@ def rearranged(
     function: Callable[..., Any],
     sources: Sequence[tuple[tuple[int, ...], Callable[[Any], Any]]],
     image: tuple[int, ...],
+    images: int,
 ) -> Rearranging | None:
-    """What a function gives for tensors of any number of images, if that is a view of one or its elements in order.
+    """What a function gives for tensors of images, if that is a view of one or its elements in order.
 
     Each source is the shape of an image and the view of it that the function is given; `image` is that of the result.
-    The function is tried on the numbers of elements.
+    The function is tried on the numbers of elements of so many images.
     """
     first, whole = 0, list[Any]()
     for shape, _ in sources:
-        count = _IMAGES * math.prod(shape)
-        whole.append(torch.arange(first, first + count).view(_IMAGES, *shape))
+        count = images * math.prod(shape)
+        whole.append(torch.arange(first, first + count).view(images, *shape))
         first += count
     given = [view(x) for x, (_, view) in zip(whole, sources, strict=True)]
     try:
         y = function(*given)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):  # as where it names how many there are
         return None
-    if tuple(y.shape) != (_IMAGES, *image) or not y.numel():
+    if tuple(y.shape) != (images, *image) or not y.numel():
         return None
     at = next((at for at, x in enumerate(whole) if y.flatten()[0] <= x.flatten()[-1]), 0)
     x, before = whole[at], sources[at][1]
     if y.untyped_storage().data_ptr() != x.untyped_storage().data_ptr():
         copied = y.is_contiguous() and torch.equal(y.flatten(), given[at].flatten())
         return Rearranging(layers.Reshape(image), at, None) if copied else None
-    if y.stride(0) != x[0].numel():
+    if images > 1 and y.stride(0) != x[0].numel():
         return None
     others = [None if k == at else each for k, each in enumerate(given)]
     layer = layers.View(image, y.stride()[1:], y.storage_offset())
