@@ -1,10 +1,13 @@
-"""Whole networks by `numbaprims.frontends.torch.fuse`, beside torch in both layouts, in turns, and onnxruntime.
+"""Whole networks by `numbaprims.frontends.torch.fuse` and by torch.compile, beside torch in both layouts, its own
+compiler, in turns, and onnxruntime.
 
-    python examples/fused_networks.py --threads 1,2 resnet50 mobilenet_v2 vit_b_16
+    python examples/fused_networks.py --threads 1,2 --inductor resnet50 mobilenet_v2 vit_b_16 bert gpt2
 
-Networks are those of torchvision by name where it is installed; "resnet", a ResNet-50, and "encoder", the twelve layers
-of BERT-base over 128 tokens, need torch only.
-onnxruntime takes part where it is installed, and onnx, by which torch writes the model.
+Networks are those of torchvision by name where it is installed, and where transformers is, bert, gpt2, t5 (its
+encoder), llama (of BERT-base's size) and whisper (its encoder); "resnet", a ResNet-50, and "encoder", the twelve layers
+of BERT-base, need torch only. Texts have 128 tokens.
+onnxruntime takes part where it is installed, and onnx, by which torch writes the model; torch's own compiler, which
+needs one of C++, with --inductor: with `freezing`, its fastest way to infer.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import argparse
 import copy
 import io
 import statistics
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -71,8 +75,51 @@ def _used(net: torch.nn.Module) -> torch.nn.Module:
     return net.eval()
 
 
+class Text(torch.nn.Module):
+    """A model of transformers, from tensors to one tensor."""
+
+    def __init__(self, model: torch.nn.Module, *names: str) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        return self.model(**dict(zip(self.names, given, strict=True)))[0]
+
+
+_LLAMA = {
+    "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+}  # fmt: skip
+#: name -> model and configuration of transformers, what the configuration says, and what the model is given
+TEXTS: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
+    "bert": ("BertModel", "BertConfig", {}, ("input_ids", "attention_mask")),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"use_cache": False}, ("input_ids", "attention_mask")),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", {"use_cache": False, **_LLAMA}, ("input_ids", "attention_mask")),
+    "t5": ("T5EncoderModel", "T5Config", {}, ("input_ids",)),
+    "whisper": ("WhisperModel", "WhisperConfig", {"d_model": 512, "encoder_ffn_dim": 2048}, ("input_features",)),
+}
+
+
+def inputs_of(name: str, images: int, size: int) -> tuple[torch.Tensor, ...]:
+    """Random inputs of a network."""
+    of = {
+        "input_ids": lambda: torch.randint(30000, (images, 128)),
+        "attention_mask": lambda: torch.ones(images, 128).long(),
+        "input_features": lambda: torch.randn(images, 80, 3000),
+    }
+    if name in TEXTS:
+        return tuple(of[each]() for each in TEXTS[name][3])
+    return (torch.randn(images, 128, 768) if name == "encoder" else torch.randn(images, 3, size, size),)
+
+
 def made(name: str) -> torch.nn.Module:
     """A network by its name, with random weights."""
+    if name in TEXTS:
+        import transformers
+
+        model, configuration, words, given = TEXTS[name]
+        net = getattr(transformers, model)(getattr(transformers, configuration)(**words))
+        return Text(net.encoder if name == "whisper" else net, *given).eval()
     if name == "resnet":
         return resnet()
     if name == "encoder":
@@ -85,7 +132,7 @@ def made(name: str) -> torch.nn.Module:
     return _used(getattr(torchvision.models, name)(weights=None, **words))
 
 
-def session(net: torch.nn.Module, x: torch.Tensor) -> Callable[[], Any] | None:
+def session(net: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any] | None:
     """A call of onnxruntime, with as many threads as torch; None where it is not installed or the model not written."""
     try:
         import onnx  # noqa: F401
@@ -97,13 +144,23 @@ def session(net: torch.nn.Module, x: torch.Tensor) -> Callable[[], Any] | None:
     try:
         with warnings.catch_warnings(action="ignore"):
             torch.backends.mha.set_fastpath_enabled(False)  # ONNX has none
-            torch.onnx.export(net, (x,), model, dynamo=False, input_names=["x"])
-    except torch.onnx.errors.OnnxExporterError:
+            torch.onnx.export(net, inputs, model, dynamo=False)
+    except Exception as error:  # of many kinds, with the whole graph in their words
+        print(f"not written by torch.onnx: {str(error)[-200:]}", file=sys.stderr)
         return None
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
-    made, image = onnxruntime.InferenceSession(model.getvalue(), options), {"x": x.numpy()}
-    return lambda: made.run(None, image)
+    made = onnxruntime.InferenceSession(model.getvalue(), options)
+    given = {each.name: x.numpy() for each, x in zip(made.get_inputs(), inputs, strict=True)}
+    return lambda: made.run(None, given)
+
+
+def inductor(net: torch.nn.Module) -> Callable[..., Any]:
+    """A network by torch's own compiler."""
+    import torch._inductor.config
+
+    torch._inductor.config.freezing = True
+    return torch.compile(copy.deepcopy(net))  # type: ignore[no-any-return]
 
 
 def in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
@@ -118,19 +175,29 @@ def in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list
     return times
 
 
-def measured(net: torch.nn.Module, x: torch.Tensor, rounds: int) -> tuple[dict[str, float], float]:
+def measured(
+    net: torch.nn.Module, inputs: tuple[torch.Tensor, ...], rounds: int, by_inductor: bool = False
+) -> tuple[dict[str, float], float]:
     """(milliseconds a call of each, by medians of turns; the largest difference, of the largest result)."""
-    fused = nbt.fuse(net, x)
-    calls: dict[str, Callable[[], Any]] = {"torch": lambda: net(x), "fuse": lambda: fused(x)}
-    if x.ndim == 4:
+    torch._dynamo.reset()
+    compiled = torch.compile(net, backend="numbaprims")
+    calls: dict[str, Callable[[], Any]] = {"torch": lambda: net(*inputs), "compile": lambda: compiled(*inputs)}
+    if len(inputs) == 1 and inputs[0].is_floating_point():
+        fused = nbt.fuse(net, *inputs)
+        calls["fuse"] = lambda: fused(*inputs)
+    if inputs[0].ndim == 4:
         last = copy.deepcopy(net).to(memory_format=torch.channels_last)
-        images = x.to(memory_format=torch.channels_last)
+        images = inputs[0].to(memory_format=torch.channels_last)
         calls["torch nhwc"] = lambda: last(images)
+    if by_inductor:
+        torchs = inductor(net)
+        calls["inductor"] = lambda: torchs(*inputs)
     with torch.no_grad():
-        want = net(x)
-        error = float((fused(x) - want).abs().max() / want.abs().max())
+        want = net(*inputs)
+        ours = [calls[name]() for name in ("compile", "fuse") if name in calls for _ in range(2)]
+        error = max(float((y - want).abs().max() / want.abs().max()) for y in ours)
         times = in_turns(calls, rounds)
-    if by_onnx := session(net, x):  # its threads spin as long as it is there: 6 ms of others took 116
+    if by_onnx := session(net, inputs):  # its threads spin as long as it is there: 6 ms of others took 116
         times |= in_turns({"onnxruntime": by_onnx}, rounds)
     return {name: statistics.median(each) for name, each in times.items()}, error
 
@@ -142,19 +209,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--images", type=int, default=1)
     parser.add_argument("--size", type=int, default=224, help="of an image (224)")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--inductor", action="store_true", help="beside torch's own compiler")
     options = parser.parse_args(arguments)
-    columns = ("torch", "torch nhwc", "onnxruntime", "fuse")
+    columns = ("torch", "torch nhwc", "inductor", "onnxruntime", "fuse", "compile")
     print(f"| network, images | threads | {' ms | '.join(columns)} ms | over the best | largest difference |")
     print("|---" * (len(columns) + 4) + "|")
     for name in options.networks:
         torch.manual_seed(0)
-        image = (128, 768) if name == "encoder" else (3, options.size, options.size)
-        net, x = made(name), torch.randn(options.images, *image)
+        net, inputs = made(name), inputs_of(name, options.images, options.size)
         for threads in map(int, options.threads.split(",")):
             torch.set_num_threads(threads)
             with numbaprims.config(threads=threads):
-                ms, error = measured(net, x, options.rounds)
-            best = min(each for key, each in ms.items() if key != "fuse") / ms["fuse"]
+                ms, error = measured(net, inputs, options.rounds, options.inductor)
+            rivals = min(each for key, each in ms.items() if key not in ("fuse", "compile"))
+            best = rivals / ms.get("fuse", ms["compile"])
             numbers = " | ".join(f"{ms[key]:.1f}" if key in ms else "-" for key in columns)
             print(f"| {name}, {options.images} | {threads} | {numbers} | {best:.2f} | {error:.0e} |", flush=True)
 

@@ -402,8 +402,8 @@ def test_the_example(capsys):
     net = example["resnet"](width=2, classes=5)
     fused = agrees(net, torch.randn(1, 3, 33, 32))
     assert len([node for node in fused.network._graph.nodes if isinstance(node.layer, layers.Add)]) == 16
-    ms, error = example["measured"](net, torch.randn(1, 3, 33, 32), 1)
-    assert set(ms) - {"onnxruntime"} == {"torch", "torch nhwc", "fuse"} and error < 1e-5
+    ms, error = example["measured"](net, (torch.randn(1, 3, 33, 32),), 1)
+    assert set(ms) - {"onnxruntime"} == {"torch", "torch nhwc", "fuse", "compile"} and error < 1e-5
     example["main"].__globals__["resnet"] = lambda: net
     example["main"](["resnet", "--rounds", "1", "--size", "32"])
     assert capsys.readouterr().out.splitlines()[-1].startswith("| resnet, 1 | 1 | ")
