@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import operator
 import warnings
@@ -13,21 +14,25 @@ import torch.fx
 
 import numbaprims
 from numbaprims.frontends.torch.fuse import layer_of
-from numbaprims.frontends.torch.fuse_graph import Reader, Unknown, is_written, output_of, read_ones, same_numbers
+from numbaprims.frontends.torch.fuse_graph import Reader, Unknown, is_written, kept, output_of, read_ones, same_numbers
 from numbaprims.fusion import layers
 
 #: Networks that a graph has, one for each kind of inputs; further ones run by torch.
 MOST_KINDS = 8
 _MOST_SEEN = 1000
+#: How often a kind comes of a graph whose sizes vary until it is planned, which takes as long as 20 to 50 calls.
+OFTEN = 3
 
 
 _POINTER, _VERSION = operator.methodcaller("data_ptr"), operator.attrgetter("_version")
+#: Functions of Python's that write to their first operand.
+_WRITES = ("setitem", "iadd", "isub", "imul", "itruediv", "ipow")
 #: Functions that read the size of a tensor only.
 _BY_SIZE = ("new_zeros", "new_ones", "new_full", torch.zeros_like, torch.ones_like, torch.full_like)
 
 
 class _Written(Unknown):
-    """What reads no input has been written to by what does."""
+    """What is computed once has been written to: parts of inputs, or by what reads an input."""
 
     def __init__(self, nodes: set[Any], name: str) -> None:
         super().__init__(f"{name} writes to what is computed once")
@@ -35,6 +40,7 @@ class _Written(Unknown):
 
 
 def _place(x: Any) -> int:
+    """Where the memory of a tensor begins, -1 of anything else."""
     return x.untyped_storage().data_ptr() if isinstance(x, torch.Tensor) else -1
 
 
@@ -49,20 +55,30 @@ class _Values(torch.fx.Interpreter):
         """What reads no input and is written to by what does."""
         self.writing: list[Any] = []
         """What writes to values that are no batch of floats."""
+        self.places: dict[Any, int] = {}
+        """Where the memory of a tensor begins."""
+        self.stained: dict[int, list[int]] = {}
+        """Memory that these write to, and where in the graph."""
+        self.order = {node: at for at, node in enumerate(module.graph.nodes)}
 
     def run_node(self, n: Any) -> Any:
         given = n.all_input_nodes
         read = [(each, self.env[each]) for each in given if is_written(self.env[each])]
         versions = [x._version for _, x in read]
         value = super().run_node(n)
-        written = {each: x for (each, x), version in zip(read, versions, strict=True) if x._version != version}
-        if not self.fixed.isdisjoint(written) and not self.fixed.issuperset(given):
-            places = {x.untyped_storage().data_ptr() for x in written.values()}
-            raise _Written({each for each in self.fixed if _place(self.env.get(each)) in places}, n.name)
+        written = {each: _place(x) for (each, x), version in zip(read, versions, strict=True) if x._version != version}
+        touched = {each for each in self.fixed if _place(self.env.get(each)) in written.values()} if written else set()
+        if any(each.op in ("placeholder", "get_attr") for each in touched) or (
+            touched and not self.fixed.issuperset(given)
+        ):
+            raise _Written(touched, n.name)
         if not self.before.isdisjoint(written):
             self.writing.append(n)
+            for place in written.values():
+                self.stained.setdefault(place, []).append(self.order[n])
         if n.op == "output":
             return value
+        self.places[n] = _place(value)
         once = n.target in _BY_SIZE or all(each in self.fixed for each in given)
         if n.op != "placeholder" and once and n not in self.moving:
             self.fixed.add(n)
@@ -106,6 +122,10 @@ class _Compiled(Reader):
             return value
         return value[:1] if torch.equal(value, value[:1].expand_as(value)) else value
 
+    def _may_write(self, node: Any) -> bool:
+        """An input that is written to is given to the network, which has it written to in its turn."""
+        return node.args[0] in self.given or node.args[0] is self.first
+
     def _give(self, n: Any, value: Any) -> None:
         self.given.append(n)
         self._add(n, layers.Given(tuple(value.shape)))
@@ -113,7 +133,7 @@ class _Compiled(Reader):
     def _is_value(self, node: Any) -> bool:
         if node not in self.numbers and (node in self.kinds.before or node in self.kinds.begin):
             value = self.env[node]
-            if not isinstance(value, torch.Tensor) or not value.ndim:
+            if not isinstance(value, torch.Tensor):
                 raise Unknown(f"{node.name} is a number of each call")
             self._give(node, value)
         return node in self.numbers
@@ -136,38 +156,73 @@ class _Parts(NamedTuple):
         return tuple(value if kind == "value" else of[kind][value] for kind, value in self.results)
 
 
-def _sorted(module: Any, fixed: set[Any], inputs: Sequence[Any]) -> tuple[_Values, Any]:
-    """The nodes of a graph by what they read, and what it gives."""
+def _fresh(inputs: Sequence[Any]) -> list[Any]:
+    """Copies of what a graph may write to; it writes to no parameter."""
+    return [x.clone() if isinstance(x, torch.Tensor) and not isinstance(x, torch.nn.Parameter) else x for x in inputs]
+
+
+def _sorted(module: Any, fixed: set[Any], inputs: Sequence[Any]) -> tuple[_Values, Any, list[Any]]:
+    """The nodes of a graph by what they read, what it gives, and what it was given, as it is then."""
     moving = set[Any]()
+    inputs_of = dict(zip(_places(module), inputs, strict=True))
     while True:
-        values = _Values(module, fixed, moving)
+        values, given = _Values(module, fixed, moving), _fresh(inputs)
         try:
-            return values, values.run(*inputs)
+            return values, values.run(*given), given
         except _Written as error:
-            if error.nodes <= moving or not error.nodes.isdisjoint(fixed):
+            own = any(n.op == "get_attr" or isinstance(inputs_of.get(n), torch.nn.Parameter) for n in error.nodes)
+            if own or error.nodes <= moving:
                 raise
             moving |= error.nodes
+            fixed = fixed - moving
 
 
-def _parts(module: Any, fixed: set[Any], inputs: Sequence[Any], options: dict[str, Any]) -> tuple[_Parts, Any]:
-    """The network of a graph, and what the graph gives for the inputs.
+def _places(module: Any) -> list[Any]:
+    return [node for node in module.graph.nodes if node.op == "placeholder"]
+
+
+class _Planned(NamedTuple):
+    """A graph that has a network."""
+
+    parts: _Parts
+    fixed: set[Any]
+    """Inputs whose values it holds."""
+    writes: bool
+    """Whether it writes to inputs."""
+    answer: Any
+    """What the graph gives."""
+
+
+def _planned(module: Any, fixed: set[Any], inputs: Sequence[Any], options: dict[str, Any]) -> _Planned:
+    """The network of a graph, which gives what the graph gives for the inputs; these are not written to.
 
     Raises:
-        Unknown: nothing in it is a batch of floats, it writes to inputs, or draws random numbers.
+        Unknown: nothing in it is a batch of floats, it draws random numbers, or writes where that is not followed; or
+            the network gives other numbers.
     """
-    if any(getattr(n.target, "__name__", "") == "_enter_autocast" for n in module.graph.nodes):
-        raise Unknown("autocast is on in it")
-    state, versions = torch.random.get_rng_state(), [x._version for x in filter(is_written, inputs)]
-    values, answer = _sorted(module, fixed, inputs)
+    own = {n for n, x in zip(_places(module), inputs, strict=True) if isinstance(x, torch.nn.Parameter)}
+    for n in module.graph.nodes:
+        name = str(getattr(n.target, "__name__", n.target))
+        if name == "_enter_autocast":
+            raise Unknown("autocast is on in it")
+        if name.endswith("_increment_nesting"):  # which is to be left again, whatever happens
+            raise Unknown("functions of torch.func are in it")
+        if n.op != "placeholder" and n.args and n.args[0] in own and (name in _WRITES or name.endswith("_")):
+            raise Unknown(f"{n.name} writes to a parameter")
+    state = torch.random.get_rng_state()
+    values, answer, after = _sorted(module, fixed, inputs)
     if not torch.equal(state, torch.random.get_rng_state()):
         raise Unknown("it draws random numbers")
-    if versions != [x._version for x in filter(is_written, inputs)]:
-        raise Unknown("it writes to what it is given")
+    writes = any(x._version for x in after if is_written(x) and not isinstance(x, torch.nn.Parameter))
+    places = [_place(x) for x in inputs if isinstance(x, torch.Tensor)]
+    if writes and len(set(places)) < len(places):
+        raise Unknown("it writes to one of several inputs that may share their memory")
     if not values.begin:
         raise Unknown("nothing in it is a batch of floats")
     first = max(values.begin, key=lambda n: values.begin[n].numel())
     reader = _Compiled(module, values, first)
-    reader.run(*inputs)
+    reader.run(*_fresh(inputs))
+    copied = {n for n in (first, *reader.given) if _is_early(n, values)}
     if not any(reads for _, reads in reader.steps):
         raise Unknown("it has no layers")
     wanted, results = list[Any](), list[tuple[str, Any]]()
@@ -189,19 +244,34 @@ def _parts(module: Any, fixed: set[Any], inputs: Sequence[Any], options: dict[st
     network = numbaprims.fuse(
         layers.Wired(steps, wanted), tuple(reader.example.shape), dtype=reader.example.dtype, **options
     )
-    before = _only(module, [*outside, *values.writing], reader.constants)
-    return _Parts(before, network, len(reader.given), tuple(results)), answer
+    before = _only(module, [*outside, *values.writing], reader.constants, copied)
+    parts, given = _Parts(before, network, len(reader.given), tuple(results)), _fresh(inputs)
+    pairs = [*zip(parts(*given), answer, strict=True), *(zip(given, after, strict=True) if writes else ())]
+    if not all(same_numbers(x, y) for x, y in pairs if isinstance(x, torch.Tensor)):
+        raise Unknown("the network gives other numbers than torch")
+    return _Planned(parts, values.fixed & {*_places(module)}, writes, answer)
 
 
-def _devices(inputs: Sequence[Any]) -> set[Any]:
+def _devices(inputs: Sequence[Any]) -> list[Any]:
     """The GPUs of tensors, which draw random numbers of their own."""
-    return {x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}
+    return [*{x.device for x in inputs if isinstance(x, torch.Tensor) and x.is_cuda}]
 
 
-def _only(module: Any, nodes: Sequence[Any], constants: dict[Any, Any]) -> Any:
-    """The part of a graph that computes some of its nodes."""
+def _is_early(n: Any, values: _Values) -> bool:
+    """Whether the network reads what a node is before its memory is written to, and so a copy of it."""
+    writes = values.stained.get(values.places[n], ())
+    reads = [values.order[each] for each in n.users if each not in values.before]
+    if not writes or not reads or min(reads) > max(writes):
+        return False
+    if max(reads) > min(writes):
+        raise Unknown(f"{n.name} is written to while the network reads it")
+    return True
+
+
+def _only(module: Any, nodes: Sequence[Any], constants: dict[Any, Any], early: set[Any]) -> Any:
+    """The part of a graph that computes some of its nodes, of `early` ones copies as they are first."""
     needed, graph, copied = set[Any](), torch.fx.Graph(), dict[Any, Any]()
-    root, places = torch.nn.Module(), [each for each in module.graph.nodes if each.op == "placeholder"]
+    root, places, first = torch.nn.Module(), _places(module), dict[Any, Any]()
 
     def need(node: Any) -> None:
         if node not in needed:
@@ -212,7 +282,7 @@ def _only(module: Any, nodes: Sequence[Any], constants: dict[Any, Any]) -> Any:
     for node in nodes:
         need(node)
     inputs = operator.itemgetter(*(at for at, node in enumerate(places) if node in needed), slice(0))  # always a tuple
-    if needed.issubset(places):
+    if needed.issubset(places) and not early:
         order = [places.index(node) for node in nodes]
         return lambda *given: [given[each] for each in order]
     for at, node in enumerate(module.graph.nodes):
@@ -226,7 +296,9 @@ def _only(module: Any, nodes: Sequence[Any], constants: dict[Any, Any]) -> Any:
             if node.op == "call_module":
                 root.add_module(node.target.replace(".", "_"), module.get_submodule(node.target))
                 copied[node].target = node.target.replace(".", "_")
-    graph.output(tuple(copied[node] for node in nodes))
+        if node in early:
+            first[node] = graph.call_method("clone", (copied[node],))
+    graph.output(tuple(first.get(node, copied[node]) for node in nodes))
     run = torch.fx.GraphModule(root, graph).forward
     return lambda *given: run(*inputs(given)[:-1])
 
@@ -236,54 +308,59 @@ class Compiled:
 
     def __init__(self, module: Any, static: Sequence[bool], options: dict[str, Any]) -> None:
         self.module, self.options = module, options
-        places = [node for node in module.graph.nodes if node.op == "placeholder"]
-        self.fixed = {node for node, each in zip(places, static, strict=True) if each}
-        self._parameters = operator.itemgetter(*(at for at, each in enumerate(static) if each), slice(0))
-        self._moving = [at for at, each in enumerate(static) if not each]
+        self._fix({node for node, each in zip(_places(module), static, strict=True) if each})
         self._kinds: dict[Any, tuple[Any, Any]] = {}
-        self._seen = set[Any]()
-        """Kinds of inputs of a graph whose sizes vary, which are planned when they come again: not each length of text
-        that is generated."""
+        self._seen = collections.Counter[Any]()
+        """How often kinds of inputs came where sizes vary: of a text that grows, not each length is planned."""
         self.why = ""
         """Why the latest kind of inputs runs by torch; empty where it does not."""
 
-    def __call__(self, *inputs: Any) -> Any:
-        moving = [inputs[at] for at in self._moving]
-        key = tuple((x.shape, x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else x for x in moving)
-        static = self._parameters(inputs)[:-1]
-        fixed = [*map(_POINTER, static)]
-        with contextlib.suppress(RuntimeError):  # tensors of inference mode, which have none
-            fixed += map(_VERSION, static)
-        parts, of = self._kinds.get(key, (None, None))
-        if of == fixed or (of is not None and parts is None):
-            return (parts or self.module)(*inputs)
-        varies = not all(isinstance(x, torch.Tensor) for x in moving)
-        if of is None and (len(self._kinds) >= MOST_KINDS or (varies and key not in self._seen)):
-            if len(self._seen) < _MOST_SEEN:
-                self._seen.add(key)
-            return self.module(*inputs)
-        parts, answer = self._planned(inputs)
-        self._kinds[key] = parts, fixed
-        return answer
+    def _fix(self, fixed: set[Any]) -> None:
+        """Hold the values of some inputs."""
+        self._fixed, places = fixed, _places(self.module)
+        self._parameters = operator.itemgetter(*(at for at, node in enumerate(places) if node in fixed), slice(0))
+        self._moving = [at for at, node in enumerate(places) if node not in fixed]
 
-    def _planned(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
-        """What runs for such inputs, None where torch does, and what the graph gives for them."""
+    def _state(self, inputs: Sequence[Any]) -> tuple[Any, Any, bool]:
+        """The kind of inputs, where the parameters are and how often they were written to, and whether sizes vary."""
+        moving, static = [inputs[at] for at in self._moving], self._parameters(inputs)[:-1]
+        key = tuple((x.shape, x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else x for x in moving)
+        held = [*map(_POINTER, static)]
+        with contextlib.suppress(RuntimeError):  # tensors of inference mode, which do not say it
+            held += map(_VERSION, static)
+        return key, held, not all(isinstance(x, torch.Tensor) for x in moving)
+
+    def __call__(self, *inputs: Any) -> Any:
+        key, held, varies = self._state(inputs)
+        parts, of = self._kinds.get(key, (None, None))
+        if of == held or (of is not None and parts is None):
+            return (parts or self.module)(*inputs)
+        if of is None:
+            self._seen[key] += varies and len(self._seen) < _MOST_SEEN
+            if len(self._kinds) >= MOST_KINDS or (varies and self._seen[key] < OFTEN):
+                return self.module(*inputs)
+        found = self._planned(inputs)
+        key, held, _ = self._state(inputs)  # of inputs that the graph writes to none is held
+        self._kinds[key] = found and found.parts, held
+        if found is None:
+            return self.module(*inputs)
+        return found.parts(*inputs) if found.writes else found.answer
+
+    def _planned(self, inputs: Sequence[Any]) -> _Planned | None:
+        """What runs for such inputs, None where torch does."""
         try:
-            parameters = {id(x) for x in inputs if isinstance(x, torch.nn.Parameter)}
             # in place of inference mode, whose tensors do not say what is written to them
-            with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(_devices(inputs)):
-                given = [x.clone() if isinstance(x, torch.Tensor) and id(x) not in parameters else x for x in inputs]
-                parts, answer = _parts(self.module, self.fixed, given, self.options)
-                pairs = zip(parts(*given), answer, strict=True)
-                if not all(same_numbers(x, y) for x, y in pairs if isinstance(x, torch.Tensor)):
-                    raise Unknown("the network gives other numbers than torch")
+            with torch.inference_mode(False), torch.no_grad(), kept(self.module, _devices(inputs)):
+                found = _planned(self.module, self._fixed, inputs, self.options)
         except Exception as error:  # torch runs the graph then, and raises what is to be raised
             self.why = str(error).partition("\n")[0]
             nodes = len(self.module.graph.nodes)
             warnings.warn(f"numbaprims: torch runs a graph of {nodes} nodes itself: {self.why}", stacklevel=2)
-            return None, self.module(*inputs)
+            return None
         self.why = ""
-        return parts, answer
+        if found.fixed != self._fixed:
+            self._fix(found.fixed)
+        return found
 
 
 def backend(module: Any, inputs: Sequence[Any], *, options: dict[str, Any] | None = None) -> Callable[..., Any]:
@@ -291,7 +368,7 @@ def backend(module: Any, inputs: Sequence[Any], *, options: dict[str, Any] | Non
 
     ``torch.compile(net, backend="numbaprims")`` finds it by name where the package is installed; called under
     `torch.no_grad()` or in inference mode. The graph is planned at its first call, for the sizes of its inputs, once
-    for each kind of them (8 at most; where torch lets sizes vary, when one comes again). The plan holds copies of the
+    for each kind of them (8 at most; where torch lets sizes vary, when one comes the third time). The plan holds copies of the
     parameters and is made anew where these have changed. Its results are compared with torch's when it is made; what
     cannot be planned runs by torch, with a warning that says why.
 

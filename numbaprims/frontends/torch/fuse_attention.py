@@ -46,6 +46,29 @@ def attention(
     return layers.Attention(is_causal, scale, None if mask is None or not mask.any() else mask)
 
 
+def unrepeated(nodes: Sequence[Any], images: dict[Any, tuple[int, ...]], values: Any) -> Sequence[Any]:
+    """Keys and values (N, groups, length, width) of which nodes have each group several times, one after another;
+    the nodes themselves where they have not.  Attention reads groups where they lie."""
+    found = [_of_groups(n) for n in nodes]
+    for n, source in zip(nodes, found, strict=True):
+        if source not in values or len(images[source]) != 3 or len(images[n]) != 3:
+            return nodes
+        if images[n][0] % images[source][0] or images[n][1:] != images[source][1:]:
+            return nodes
+    return found
+
+
+def _of_groups(n: Any) -> Any:
+    """Of what a node is ``x[:, :, None].expand(...).reshape(...)``; None where it is not."""
+    for targets in (("reshape", "view"), ("expand",), (operator.getitem,)):
+        if getattr(n, "target", None) not in targets:
+            return None
+        given, n = n.args, n.args[0]
+    at: Any = given[1]
+    whole = isinstance(at, tuple) and all(each == slice(None) for each in at[3:])
+    return n if whole and at[:3] == (slice(None), slice(None), None) else None
+
+
 def self_attention(heads: int, in_weight: Any, in_bias: Any, out_weight: Any, out_bias: Any) -> list[Any]:
     """The layers of attention of a sequence to itself, with one product for queries, keys and values."""
     return [layers.Linear(in_weight, in_bias), layers.SelfAttention(heads=heads), layers.Linear(out_weight, out_bias)]

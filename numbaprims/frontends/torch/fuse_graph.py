@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from numbaprims.frontends.torch.fuse_attention import ARGUMENTS as ATTENTION, attention, masked, multihead
+from numbaprims.frontends.torch.fuse_attention import ARGUMENTS as ATTENTION, attention, masked, multihead, unrepeated
 from numbaprims.frontends.torch.fuse_calls import Constant, Copied, Expression, Value
 from numbaprims.frontends.torch.fuse_functions import JOINS, MATRIX_PRODUCTS, PRODUCTS, SUMS, one, with_known
 from numbaprims.frontends.torch.fuse_patterns import pattern
@@ -184,6 +184,9 @@ class Reader(torch.fx.Interpreter):
     def _describe(self, n: Any, value: Any) -> None:
         tensors = [each for each in n.all_input_nodes if each in self.numbers]
         operands, words = n.args[1:], n.kwargs
+        if n in self.writing and self._may_write(n):
+            self._called(n, value)
+            return
         if n.target in _CONVERSIONS and value is self.env[n.args[0]] and n.args[0] in self.numbers:
             self._add(n, layers.Dropout(), n.args[0])
             self._share(n, n.args[0])
@@ -221,7 +224,7 @@ class Reader(torch.fx.Interpreter):
             read = isinstance(mask, torch.fx.Node) and self.env[mask].ndim == 4 and self._is_value(mask)
             found = attention(q, k, **given | {"attn_mask": self._once(mask)}, each=read)
             if found is not None:
-                self._add(n, found, *n.args[:3], *[mask] * read)
+                self._add(n, found, n.args[0], *unrepeated(n.args[1:3], self.images, self.numbers), *[mask] * read)
                 return
         if n.target is operator.getitem and n.args[1:] == (0,):
             found, tensors = self._attention(n.args[0]), tensors or n.args[0].args[:1]
@@ -265,6 +268,10 @@ class Reader(torch.fx.Interpreter):
             return value.cpu() if isinstance(value, torch.Tensor) else value
 
         return torch.fx.node.map_arg(given, known)
+
+    def _may_write(self, node: Any) -> bool:
+        """Whether a node writes to what the caller wants to be written to."""
+        return False
 
     def _rewritten(self, node: Any) -> bool:
         """Whether something has been written to a tensor, or to what shares its memory."""
@@ -322,7 +329,7 @@ class Reader(torch.fx.Interpreter):
             target = node.target if module is None else twin_of(module)
             if (node.op, target) == ("call_method", "view") and not isinstance(node.args[1], torch.dtype):
                 target = "reshape"  # the elements of what we compute may lie in another order than torch's
-            if node in self.writing:
+            if node in self.writing and not self._may_write(node):
                 if node is not n or target not in _IN_PLACE or n.args[0] not in self.numbers:
                     raise Unknown(f"{node.name} writes to its operand")
                 target = Copied(target)
@@ -362,7 +369,7 @@ class Reader(torch.fx.Interpreter):
 
 
 @contextlib.contextmanager
-def _kept(module: Any, example: Any) -> Iterator[None]:
+def kept(module: Any, devices: list[Any]) -> Iterator[None]:
     """Leave a module's buffers and the states of random numbers as they were, whatever a `forward` does to them."""
     buffers = [
         (each, name, x, x._version, x.clone())
@@ -370,7 +377,7 @@ def _kept(module: Any, example: Any) -> Iterator[None]:
         for name, x in each.named_buffers(recurse=False)
         if not (torch.nn.parameter.is_lazy(x) or x.is_inference())
     ]
-    with torch.random.fork_rng([example.device] if example.is_cuda else []):
+    with torch.random.fork_rng(devices):
         try:
             yield
         finally:
@@ -383,7 +390,7 @@ def _kept(module: Any, example: Any) -> Iterator[None]:
 
 def run(function: Callable[[Any], Any], module: Any, example: Any) -> Any:
     """What a module, or what is made of it, gives for a copy of the example; all that it writes to stays as it is."""
-    with _kept(module, example):
+    with kept(module, [example.device] if example.is_cuda else []):
         return function(example.clone())
 
 
@@ -417,7 +424,7 @@ def read(module: Any, example: Any, layer: Callable[[Any, int], Any]) -> tuple[A
             graph computes something else, as where a module asks whether x is a tensor, which a proxy is not.
     """
     try:
-        with _kept(module, example):
+        with kept(module, [example.device] if example.is_cuda else []):
             graph = _Tracer().trace(module)
         reader = Reader(module, graph, layer)
         value = run(reader.run, module, example)
