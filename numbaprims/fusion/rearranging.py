@@ -169,7 +169,7 @@ class Constant(Rearranged):
     stays = "its values are known"
 
     def __post_init__(self) -> None:
-        self._set(values=values_of(self.values, "values", *range(1, 5)))
+        self._set(values=values_of(self.values, "values", *range(1, 6)))
 
     def bind(self, shape: Shape, place: Place) -> Run:
         values = place.array(self.values)

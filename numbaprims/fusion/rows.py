@@ -138,7 +138,7 @@ class Attention(Layer):
 
     def __post_init__(self) -> None:
         if self.mask is not None:
-            self._set(mask=values_of(self.mask, "mask", *range(1, 5)))
+            self._set(mask=values_of(self.mask, "mask", *range(1, 6)))
         if self.scale is not None:
             self._set(scale=scalar(self.scale, "scale"))
 

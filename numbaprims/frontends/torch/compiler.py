@@ -14,7 +14,8 @@ import torch.fx
 
 import numbaprims
 from numbaprims.frontends.torch.fuse import layer_of
-from numbaprims.frontends.torch.fuse_graph import Reader, Unknown, is_written, kept, output_of, read_ones, same_numbers
+from numbaprims.frontends.torch.fuse_graph import Reader, Unknown, is_written
+from numbaprims.frontends.torch.fuse_trace import kept, output_of, read_ones, same_numbers
 from numbaprims.fusion import layers
 
 #: Networks that a graph has, one for each kind of inputs; further ones run by torch.
@@ -147,12 +148,14 @@ class _Parts(NamedTuple):
     network: Any
     given: int
     results: tuple[tuple[str, Any], ...]
-    """Of each result, who gives it: ("network" or "before", its number), or ("value", itself)."""
+    """Of each result, who gives it: ("network", "rows" of it, or "before", its number), or ("value", itself)."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         found = self.before(*inputs)  # and behind them what writes to them gives
         y = self.network(*found[: 1 + self.given])
         of = {"network": y if isinstance(y, tuple) else (y,), "before": found}
+        if any(kind == "rows" for kind, _ in self.results):
+            of["rows"] = tuple(each.flatten(0, 1) if each.ndim > 1 else each for each in of["network"])
         return tuple(value if kind == "value" else of[kind][value] for kind, value in self.results)
 
 
@@ -234,7 +237,7 @@ def _planned(module: Any, fixed: set[Any], inputs: Sequence[Any], options: dict[
             results.append(("before", len(outside)))
             outside.append(node)
         elif node in reader.numbers:
-            results.append(("network", len(wanted)))
+            results.append(("rows" if node in reader.rows else "network", len(wanted)))
             wanted.append(reader.numbers[node])
         else:
             raise Unknown(f"{node.name} is no batch of values")
@@ -368,9 +371,9 @@ def backend(module: Any, inputs: Sequence[Any], *, options: dict[str, Any] | Non
 
     ``torch.compile(net, backend="numbaprims")`` finds it by name where the package is installed; called under
     `torch.no_grad()` or in inference mode. The graph is planned at its first call, for the sizes of its inputs, once
-    for each kind of them (8 at most; where torch lets sizes vary, when one comes the third time). The plan holds copies of the
-    parameters and is made anew where these have changed. Its results are compared with torch's when it is made; what
-    cannot be planned runs by torch, with a warning that says why.
+    for each kind of them (8 at most; where torch lets sizes vary, when one comes the third time). The plan holds copies
+    of the parameters and is made anew where these have changed. Its results are compared with torch's when it is made;
+    what cannot be planned runs by torch, with a warning that says why.
 
     Args:
         module: a graph of torch's functions.

@@ -12,7 +12,8 @@ import numbaprims
 from numbaprims.dtypes import FLOATS, LONG_NAMES
 from numbaprims.frontends.torch.fuse_attention import encoder_layer, self_attention
 from numbaprims.frontends.torch.fuse_functions import ACTIVATIONS as ACTIVATION_FUNCTIONS
-from numbaprims.frontends.torch.fuse_graph import Unknown, is_leaf, only_tensor, read, run, twin_of
+from numbaprims.frontends.torch.fuse_graph import Unknown, only_tensor, twin_of
+from numbaprims.frontends.torch.fuse_trace import is_leaf, read, run
 from numbaprims.frontends.torch.fuse_training import Trained
 from numbaprims.frontends.torch.modules import hooked
 from numbaprims.frontends.torch.nn import ACTIVATIONS, TWINS

@@ -16,7 +16,7 @@ from numbaprims.fusion import layers
 
 def _added(mask: Any, dtype: torch.dtype, open_where: bool) -> Any:
     """What is added to scores for a mask of either type; None where it is not known or is one for each image."""
-    if not isinstance(mask, torch.Tensor) or mask.ndim > 4 or (mask.ndim == 4 and len(mask) != 1):
+    if not isinstance(mask, torch.Tensor) or mask.ndim > 5 or (mask.ndim > 3 and len(mask) != 1):
         return None
     if mask.dtype == torch.bool:
         return torch.zeros(mask.shape, dtype=dtype).masked_fill(mask ^ open_where, -torch.inf)
@@ -33,11 +33,11 @@ def attention(
 ) -> Any:  # fmt: skip
     """The layer that scaled_dot_product_attention is, with a mask that is known or (`each`) a value; None where it is
     none."""
-    if dropout_p or q.ndim != 4 or (q.shape[1] != k.shape[1] and not enable_gqa):
+    if dropout_p or q.ndim < 4 or (q.shape[-3] != k.shape[-3] and not enable_gqa):
         return None
     if each:
         return None if is_causal else layers.MaskedAttention(scale=scale)
-    if isinstance(attn_mask, torch.Tensor) and attn_mask.dtype == torch.bool and q.shape[2] == k.shape[2]:
+    if isinstance(attn_mask, torch.Tensor) and attn_mask.dtype == torch.bool and q.shape[-2] == k.shape[-2]:
         if torch.equal(attn_mask, torch.ones_like(attn_mask).tril()):  # 0.6 of the time of a mask that is read
             attn_mask, is_causal = None, True
     mask = None if attn_mask is None else _added(attn_mask, q.dtype, True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch.fx
+
+#: Operators of Python's that write to their first operand.
+IN_PLACE = {getattr(operator, f"i{name}") for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")}
 
 
 @dataclasses.dataclass(frozen=True)

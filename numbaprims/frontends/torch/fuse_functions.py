@@ -32,6 +32,7 @@ _DIFFERENCES = (operator.sub, operator.isub, torch.sub, "sub", "sub_")
 _QUOTIENTS = (operator.truediv, operator.itruediv, torch.div, torch.true_divide, "div", "div_")
 MATRIX_PRODUCTS = (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")
 JOINS = (torch.cat, torch.concat, torch.concatenate)
+_SOFTMAXES = (_f.softmax, torch.softmax, "softmax")
 _DROPOUTS = (_f.dropout, _f.dropout1d, _f.dropout2d, _f.dropout3d, _f.alpha_dropout, _f.feature_alpha_dropout)
 #: Functions whose arguments behind x are those of a module, in its order.
 _MODULES = {
@@ -62,7 +63,7 @@ def one(target: Any, x: Any, operands: Any, words: Any, layer: Callable[[Any, in
             return describe(tuple(x.shape[1:]), *operands, **words)
         if target in _PARAMETRIC:
             return _PARAMETRIC[target](x, *operands, **words)
-        if target in (_f.softmax, torch.softmax, "softmax"):
+        if target in _SOFTMAXES:
             return _softmax(x, *operands, **words)
         if target in _MODULES:
             return layer(_MODULES[target](*operands, **words), x.ndim)
@@ -80,6 +81,15 @@ def one(target: Any, x: Any, operands: Any, words: Any, layer: Callable[[Any, in
 def _known(*parameters: Any) -> bool:
     """Whether parameters are values, and no nodes of a graph."""
     return all(each is None or isinstance(each, torch.Tensor) for each in parameters)
+
+
+def of_rows(n: Any, kind: Any) -> bool:
+    """Whether a node, or a module of a kind, does to each row of a tensor what it does to the row alone: whether the
+    first dimension may be two."""
+    if kind in _SOFTMAXES:
+        dim = n.args[1] if len(n.args) > 1 else n.kwargs.get("dim")
+        return isinstance(dim, int) and dim < 0
+    return kind in _OF_ROWS
 
 
 def _layer_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
@@ -119,6 +129,13 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
     return layers.Linear(weight, bias) if _known(weight, bias) else None
 
 
+def with_matrix(target: Any, bias: Any, matrix: Any) -> Any:
+    """The layer that ``addmm(bias, x, matrix)`` is; None where it is none."""
+    known = isinstance(bias, torch.Tensor) and isinstance(matrix, torch.Tensor) and bias.ndim == 1
+    return layers.Linear(matrix.T, bias) if known and target in _MATRICES_ADDED else None
+
+
+_MATRICES_ADDED = (torch.addmm, "addmm")
 _PARAMETRIC: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((_f.conv1d, _f.conv2d, _f.conv3d), _conv), _f.linear: _linear, _f.batch_norm: _batch_norm,
     torch._transformer_encoder_layer_fwd: encoder_forward,
@@ -128,6 +145,15 @@ _PARAMETRIC: dict[Any, Callable[..., Any]] = {
 
 def _softmax(x: Any, dim: Any = None, dtype: Any = None, _stacklevel: int = 3) -> Any:
     return layers.Softmax(dim) if isinstance(dim, int) and dim % x.ndim and dtype in (None, x.dtype) else None
+
+
+_OF_ROWS = {
+    *ACTIVATIONS, *SUMS, *PRODUCTS, *_DIFFERENCES, *_QUOTIENTS, *MATRIX_PRODUCTS, *JOINS, *_DROPOUTS, *_NEGATIVES,
+    *(function for function, module in _MODULES.items() if "Pool" not in module.__name__), *_MATRICES_ADDED,
+    _f.linear, _f.layer_norm, _f.rms_norm, _f.scaled_dot_product_attention,
+    torch.nn.Linear, torch.nn.LayerNorm, torch.nn.RMSNorm, torch.nn.Identity, torch.nn.Dropout,
+    *(module for module in _MODULES.values() if "Pool" not in module.__name__),
+}  # fmt: skip
 
 
 def with_known(target: Any, x: Any, other: Any, first: bool, shape: tuple[int, ...]) -> Any:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.fx
 
 from numbaprims.frontends.torch.fuse_attention import ARGUMENTS as ATTENTION, attention, masked, multihead, unrepeated
-from numbaprims.frontends.torch.fuse_calls import Constant, Copied, Expression, Value
-from numbaprims.frontends.torch.fuse_functions import JOINS, MATRIX_PRODUCTS, PRODUCTS, SUMS, one, with_known
+from numbaprims.frontends.torch.fuse_calls import IN_PLACE, Constant, Copied, Expression, Value
+from numbaprims.frontends.torch.fuse_functions import (
+    JOINS,
+    MATRIX_PRODUCTS,
+    PRODUCTS,
+    SUMS,
+    of_rows,
+    one,
+    with_known,
+    with_matrix,
+)
 from numbaprims.frontends.torch.fuse_patterns import pattern
 from numbaprims.frontends.torch.fuse_views import REARRANGING, itself, rearranged
-from numbaprims.frontends.torch.modules import hooked
-from numbaprims.frontends.torch.nn import OURS, TWINS
+from numbaprims.frontends.torch.nn import OURS
 from numbaprims.fusion import layers
 
 
@@ -36,6 +43,16 @@ def _is_batch(size: Any) -> bool:
     return (size.target, size.args[1:]) == ("size", (0,))
 
 
+def is_written(x: Any) -> bool:
+    """Whether x is a tensor that says when it was written to; those of inference mode cannot be."""
+    return isinstance(x, torch.Tensor) and not x.is_inference()
+
+
+def _is_itself(x: Any, y: Any) -> bool:
+    """Whether tensors are the same one."""
+    return bool(x.data_ptr() == y.data_ptr() and (x.shape, x.stride(), x.dtype) == (y.shape, y.stride(), y.dtype))
+
+
 def _is_repeated(constant: Any, value: Any, sizes: Any) -> bool:
     """Whether `value` is a constant once for each image, whatever their number."""
     first = sizes[0][0] if sizes and isinstance(sizes[0], (tuple, list)) else sizes[0] if sizes else None
@@ -43,33 +60,8 @@ def _is_repeated(constant: Any, value: Any, sizes: Any) -> bool:
     return once and _is_batch(first)
 
 
-class _Proxy(torch.fx.Proxy):
-    """A value whose operators in place are recorded as such: of ``x += y`` torch.fx makes ``x + y``."""
-
-
-def _in_place(function: Any) -> Callable[[Any, Any], Any]:
-    return lambda x, other: x.tracer.create_proxy("call_function", function, (x, other), {})
-
-
 #: Methods that give a tensor's numbers in another type.
 _CONVERSIONS = ("to", "float", "double", "half", "bfloat16", "type_as", "detach")
-_IN_PLACE = {getattr(operator, f"i{name}") for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")}
-for _operator in _IN_PLACE:
-    setattr(_Proxy, f"__{_operator.__name__}__", _in_place(_operator))
-
-
-class _Tracer(torch.fx.Tracer):
-    def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
-        """torch's own, their twins and what has hooks: what stands in them is not looked at."""
-        return super().is_leaf_module(m, module_qualified_name) or type(m) in TWINS or hooked(m)
-
-    def proxy(self, node: Any) -> Any:
-        return _Proxy(node, self)
-
-
-def is_leaf(module: Any) -> bool:
-    """Whether a module is not looked into."""
-    return bool(_Tracer().is_leaf_module(module, ""))
 
 
 def twin_of(module: Any) -> Any:
@@ -113,6 +105,9 @@ class Reader(torch.fx.Interpreter):
         """Tensors -> the shape of an image, also when nobody reads them any more."""
         self.views: dict[Any, tuple[Any, Callable[[Any], Any]]] = {}
         """Tensors that lie in another one -> that one, which has no gaps, and the function of it that they are."""
+        self.rows: dict[Any, int] = {}
+        """Tensors whose first dimension is that of images and the one behind it, as ``x.flatten(0, 1)``, and of which
+        the values here have both -> the length of the second."""
         self.same: dict[Any, Any] = {}
         """Tensors of floats -> those of which they are the numbers, maybe in another type."""
         self.mixed: set[Any] = set()
@@ -141,6 +136,11 @@ class Reader(torch.fx.Interpreter):
             # what is no batch of values is part of the functions that read it
             if self._is_batch(value) and (n.users or n in self.writing):
                 self._describe(n, value)
+            elif n.users and (rows := self._rows_of(value)):
+                self.images[n], self.rows[n] = (rows, *self.images[n]), rows
+                self._describe(n, value.unflatten(0, (-1, rows)))
+                if n not in self.numbers:
+                    del self.images[n], self.rows[n]
         if n in self.writing - self.numbers.keys() - self.constants.keys():
             raise Unknown(f"{n.name} writes to what is no batch of values")
         return value
@@ -163,6 +163,24 @@ class Reader(torch.fx.Interpreter):
             return False
         return bool(value.shape[0] == first.shape[0]) and value.dtype == first.dtype
 
+    def _rows_of(self, value: Any) -> int:
+        """How many rows of each image a tensor may have; 0 where it has none."""
+        images = len(self.example)
+        if value.ndim < 2 or value.dtype != self.example.dtype or not images or value.shape[0] % images:
+            return 0
+        return int(value.shape[0] // images)
+
+    def _value(self, node: Any) -> Any:
+        """What a tensor is here: with a dimension of images."""
+        x = self.env[node]
+        return x.unflatten(0, (-1, self.rows[node])) if node in self.rows else x
+
+    def _constant(self, value: Any, rows: int, ndim: int) -> Any:
+        """A constant beside a value of so many dimensions here, which may be one more than a tensor has."""
+        if rows and isinstance(value, torch.Tensor) and value.ndim == ndim - 1 and value.shape[0] > 1:
+            value = value.unflatten(0, (-1, rows)) if value.shape[0] == rows * len(self.example) else value
+        return self._once(value)
+
     def _once(self, value: Any) -> Any:
         """A constant without a dimension of images, where they all have the same."""
         return value
@@ -184,27 +202,34 @@ class Reader(torch.fx.Interpreter):
     def _describe(self, n: Any, value: Any) -> None:
         tensors = [each for each in n.all_input_nodes if each in self.numbers]
         operands, words = n.args[1:], n.kwargs
+        rows = self.rows.get(n, 0)
         if n in self.writing and self._may_write(n):
             self._called(n, value)
             return
-        if n.target in _CONVERSIONS and value is self.env[n.args[0]] and n.args[0] in self.numbers:
+        if n.target in _CONVERSIONS and n.args[0] in self.numbers and _is_itself(value, self._value(n.args[0])):
             self._add(n, layers.Dropout(), n.args[0])
             self._share(n, n.args[0])
             return
         written = multihead(n, self._known) or pattern(n, self._itself, self._known, self.images)
         if written is not None and self._is_value(written[1]) and not self._rewritten(written[1]):
-            self._add(n, *written)
+            if self.rows.get(written[1], 0) == rows:
+                self._add(n, *written)
+                return
+        apart = any(self.rows.get(each, 0) != rows for each in tensors)
+        if apart or (rows and not of_rows(n, n.target if n.op != "call_module" else type(self._module(n)))):
+            self._called(n, value)
             return
         found = self._one(n, operands, words) if tensors and n.args and n.args[0] is tensors[0] else None
         if n.target in JOINS and n.args and isinstance(n.args[0], (tuple, list)):
             dim = n.args[1] if len(n.args) > 1 else words.get("dim", 0)
+            dim += bool(rows) and dim >= 0
             if dim % value.ndim and tensors and all(each in self.numbers or self._repeats(each) for each in n.args[0]):
                 branches = [[] if each in self.numbers else self._repeats(each) for each in n.args[0]]
                 sources = [each if each in self.numbers else tensors[0] for each in n.args[0]]
                 self._add(n, layers.Concat(branches, dim % value.ndim), *sources)
                 return
         if len(tensors) == 2 and len(n.args) == 2 and not words and [*n.args] == tensors:
-            shapes = {tuple(self.env[each].shape) for each in tensors}
+            shapes = {tuple(self._value(each).shape) for each in tensors}
             if n.target in SUMS and len(shapes) == 1:
                 self._add(n, layers.Add(), *tensors)
                 self._written(n)
@@ -213,24 +238,27 @@ class Reader(torch.fx.Interpreter):
                 self._add(n, layers.Multiply(), *tensors)
                 self._written(n)
                 return
-            if n.target in MATRIX_PRODUCTS and all(self.env[each].ndim == value.ndim > 2 for each in tensors):
+            if n.target in MATRIX_PRODUCTS and all(self._value(each).ndim == value.ndim > 2 for each in tensors):
                 self._add(n, layers.MatMul(), *tensors)
                 return
         attends = n.target is torch.nn.functional.scaled_dot_product_attention and len(n.args) > 2
         if attends and self.numbers.keys() >= {*n.args[:3]}:
-            q, k, _ = (self.env[each] for each in n.args[:3])
+            q, k, _ = (self._value(each) for each in n.args[:3])
             given = {**dict(zip(ATTENTION, self._known(n.args[3:]), strict=False)), **self._known(words)}
             mask = given.get("attn_mask")
-            read = isinstance(mask, torch.fx.Node) and self.env[mask].ndim == 4 and self._is_value(mask)
-            found = attention(q, k, **given | {"attn_mask": self._once(mask)}, each=read)
+            read = isinstance(mask, torch.fx.Node) and self.env[mask].ndim == 4 and not rows and self._is_value(mask)
+            found = attention(q, k, **given | {"attn_mask": self._constant(mask, rows, q.ndim)}, each=read)
             if found is not None:
                 self._add(n, found, n.args[0], *unrepeated(n.args[1:3], self.images, self.numbers), *[mask] * read)
                 return
+        if len(n.args) == 3 and tensors == [n.args[1]] and not words:
+            found = with_matrix(n.target, *self._known((n.args[0], n.args[2])))
         if n.target is operator.getitem and n.args[1:] == (0,):
             found, tensors = self._attention(n.args[0]), tensors or n.args[0].args[:1]
         if found is None and len(tensors) == 1 and len(n.args) == 2 and tensors[0] in n.args and not words:
-            x, first = self.env[tensors[0]], n.args[0] is tensors[0]
-            found = with_known(n.target, x, self._once(self._known(n.args[first])), first, tuple(value.shape))
+            x, first = self._value(tensors[0]), n.args[0] is tensors[0]
+            other = self._constant(self._known(n.args[first]), rows, value.ndim)
+            found = with_known(n.target, x, other, first, tuple(value.shape))
         if found is None:
             self._called(n, value)
         else:
@@ -242,7 +270,7 @@ class Reader(torch.fx.Interpreter):
 
     def _one(self, n: Any, operands: Any, words: Any) -> Any:
         """The layer of one tensor that a node is."""
-        x, target = self.env[n.args[0]], n.target
+        x, target = self._value(n.args[0]), n.target
         if n.op == "call_module":
             module = self._module(n)
             found = self.layer(module, x.ndim)
@@ -317,8 +345,12 @@ class Reader(torch.fx.Interpreter):
         for each in n.all_input_nodes:
             visit(each)
         inner.append(n)
-        places = {node: Value(at) for at, node in enumerate([*tensors, *inner])}
-        steps: list[tuple[str, Any, Any, Any]] = []
+        joined = [node for node in tensors if node in self.rows]
+        steps: list[tuple[str, Any, Any, Any]] = [
+            ("call_method", "flatten", (Value(tensors.index(node)), 0, 1), {}) for node in joined
+        ]
+        order = [*(None if node in self.rows else node for node in tensors), *joined, *inner]
+        places = {node: Value(at) for at, node in enumerate(order) if node is not None}
         for node in inner:
             if node in self.constants:
                 steps.append(("call_function", Constant(self.constants[node]), (), {}))
@@ -330,17 +362,17 @@ class Reader(torch.fx.Interpreter):
             if (node.op, target) == ("call_method", "view") and not isinstance(node.args[1], torch.dtype):
                 target = "reshape"  # the elements of what we compute may lie in another order than torch's
             if node in self.writing and not self._may_write(node):
-                if node is not n or target not in _IN_PLACE or n.args[0] not in self.numbers:
+                if node is not n or target not in IN_PLACE or n.args[0] not in self.numbers:
                     raise Unknown(f"{node.name} writes to its operand")
                 target = Copied(target)
             steps.append((node.op, target, args, words))
         whole = (
-            inner == [n] and n.op == "call_module" and len(tensors) == 1 and n.args == (tensors[0],) and not n.kwargs
-        )
+            inner == [n] and n.op == "call_module" and n.args == (*tensors,) and len(tensors) == 1 and not n.kwargs
+        ) and not joined
         function = steps[0][1] if whole else Expression(steps)
         if n.target == "expand" and tensors and _is_repeated(self.constants.get(n.args[0]), value, n.args[1:]):
             self._add(n, layers.Constant(value[0].cpu()), tensors[0])
-        elif not self._rearranged(n, tensors, inner, function):
+        elif not self._rearranged(n, tensors, inner, function) and n not in self.rows:
             self._add(n, layers.Call(function, tuple(value.shape[1:])), *tensors)
         if n in self.writing:
             self._written(n)
@@ -349,120 +381,24 @@ class Reader(torch.fx.Interpreter):
 
     def _rearranged(self, n: Any, tensors: list[Any], inner: list[Any], function: Any) -> bool:
         """Describe a node whose result has the elements of one tensor, if it is one."""
-        targets = [type(self._module(each)) if each.op == "call_module" else each.target for each in inner]
+        computed = [each for each in inner if each not in self.constants]
+        targets = [type(self._module(each)) if each.op == "call_module" else each.target for each in computed]
         if n in self.writing or not all(each in REARRANGING for each in targets) or self.mixed & {*tensors}:
             return False
+        if any(each.target in (operator.mul, operator.floordiv) and each in self.images for each in computed):
+            return False  # which are there for sizes
         roots = [self.views.get(each, (each, itself)) for each in tensors]
         found = rearranged(
-            function, [(self.images[root], view) for root, view in roots], self.images[n], self.images_tried
-        )
+            function, [(self.images[root], view) for root, view in roots], self.images[n], self.images_tried,
+            self.rows.get(n, 0),
+        )  # fmt: skip
         if found is None:
             self.mixed.add(n)
             return False
         root = roots[found.source][0]
         if found.view is None:
-            self._add(n, found.layer, tensors[found.source])
+            self._add(n, found.layer, root if found.of_whole else tensors[found.source])
         else:
             self.views[n] = root, found.view
             self._add(n, found.layer, root)
         return True
-
-
-@contextlib.contextmanager
-def kept(module: Any, devices: list[Any]) -> Iterator[None]:
-    """Leave a module's buffers and the states of random numbers as they were, whatever a `forward` does to them."""
-    buffers = [
-        (each, name, x, x._version, x.clone())
-        for each in module.modules()
-        for name, x in each.named_buffers(recurse=False)
-        if not (torch.nn.parameter.is_lazy(x) or x.is_inference())
-    ]
-    with torch.random.fork_rng(devices):
-        try:
-            yield
-        finally:
-            for each, name, x, version, value in buffers:
-                if x._version != version:
-                    x.copy_(value)
-                if getattr(each, name) is not x:
-                    setattr(each, name, x)
-
-
-def run(function: Callable[[Any], Any], module: Any, example: Any) -> Any:
-    """What a module, or what is made of it, gives for a copy of the example; all that it writes to stays as it is."""
-    with kept(module, [example.device] if example.is_cuda else []):
-        return function(example.clone())
-
-
-def _answer(module: Any, example: Any) -> tuple[Any, Any]:
-    """An input and what the module gives: numbers of the example may be all zero, so others where it takes them."""
-    if example.is_floating_point():
-        with contextlib.suppress(Exception):
-            drawn = run(torch.rand_like, module, example)
-            return drawn, run(module, module, drawn)
-    return example, run(module, module, example)
-
-
-def same_numbers(x: Any, y: Any) -> bool:
-    """Whether tensors hold the same numbers, up to sums that a device may take in another order."""
-    if not isinstance(y, torch.Tensor) or (x.shape, x.dtype) != (y.shape, y.dtype):
-        return False
-    if not x.is_floating_point() or not x.numel():
-        return torch.equal(x, y)
-    tolerance = torch.finfo(x.dtype).eps ** 0.5
-    size = float(y.nan_to_num(0, 0, 0).abs().mean())
-    return torch.allclose(x, y, rtol=tolerance, atol=tolerance * size, equal_nan=True)
-
-
-def read(module: Any, example: Any, layer: Callable[[Any, int], Any]) -> tuple[Any, Any]:
-    """The description of a module's graph, and what the module gives for the example.
-
-    `layer` gives the layer that a module of torch is, or None.
-
-    Raises:
-        Unknown: torch.fx does not trace it, or it gives no tensor, takes several, or writes to parts of tensors; or the
-            graph computes something else, as where a module asks whether x is a tensor, which a proxy is not.
-    """
-    try:
-        with kept(module, [example.device] if example.is_cuda else []):
-            graph = _Tracer().trace(module)
-        reader = Reader(module, graph, layer)
-        value = run(reader.run, module, example)
-        x, answer = _answer(module, example)
-        same = same_numbers(run(reader.module, module, x), answer)
-    except Exception as error:  # whatever a module's own code raises, or the graph of what it has done with a proxy
-        raise Unknown(str(error)) from error
-    if not same:
-        raise Unknown("its graph computes something else")
-    last = output_of(graph)
-    if last not in reader.numbers:
-        raise Unknown("it gives no single tensor")
-    order = reader.numbers[last]
-    steps = reader.steps if order == len(reader.steps) else [*reader.steps, (layers.Activation("identity"), (order,))]
-    return layers.Wired(read_ones(steps, [len(steps)])[0]), value
-
-
-def is_written(x: Any) -> bool:
-    """Whether x is a tensor that says when it was written to; those of inference mode cannot be."""
-    return isinstance(x, torch.Tensor) and not x.is_inference()
-
-
-def output_of(graph: Any) -> Any:
-    """What a graph gives: nodes, as it gives their values."""
-    return next(node for node in reversed(graph.nodes) if node.op == "output").args[0]
-
-
-def read_ones(
-    steps: list[tuple[Any, tuple[int, ...]]], results: list[int]
-) -> tuple[list[tuple[Any, tuple[int, ...]]], list[int]]:
-    """Steps without those that nobody reads, as views that others are views of too, and the numbers of results."""
-    read = {*results}
-    for number, (layer, values) in reversed([*enumerate(steps, 1)]):
-        if number in read or (isinstance(layer, layers.Call) and not isinstance(layer.function, Expression)):
-            read |= {number, *values}
-    kept, numbers = list[tuple[Any, tuple[int, ...]]](), {0: 0}
-    for number, (layer, values) in enumerate(steps, 1):
-        if number in read:
-            kept.append((layer, tuple(numbers[value] for value in values)))
-            numbers[number] = len(kept)
-    return kept, [numbers[value] for value in results]

@@ -1,4 +1,4 @@
-"""Layers that models write out in torch's functions: RMS norms, gelu by tanh, products of rows in one matrix."""
+"""Layers that models write out in torch's functions: RMS norms, gelu by tanh."""
 
 from __future__ import annotations
 
@@ -15,20 +15,9 @@ from numbaprims.fusion import layers
 _RMS = ("mul", "x", ("rsqrt", ("add", ("mean", ("pow", "x", 2), -1, True), "eps")))
 _CUBIC = ("add", "x", ("mul", 0.044715, ("pow", "x", 3)))
 _TANH = ("add", 1.0, ("tanh", ("mul", math.sqrt(2 / math.pi), _CUBIC)))
-_ROWS = {name: (name, "x", ...) for name in ("view", "reshape")}
 _PATTERNS: dict[str, list[Any]] = {
     "rms_norm": [("mul", "weight", _RMS), _RMS],
     "gelu": [("mul", ("mul", 0.5, "x"), _TANH), ("mul", "x", ("mul", 0.5, _TANH))],
-    "linear": [
-        (outer, (product, *operands), ...)
-        for outer in _ROWS
-        for inner in _ROWS.values()
-        for product, *operands in (
-            ("addmm", "bias", inner, "matrix"),
-            ("linear", inner, "weight", "bias"),
-            ("linear", inner, "weight"),
-        )  # fmt: skip
-    ],
 }
 _COMMUTE = ("add", "mul")
 
@@ -47,7 +36,7 @@ def pattern(
             named: dict[str, Any] = {}
             if _matches(n, shape, itself, named):
                 x = named.pop("x")
-                layer = _layer(kind, known(named), images.get(x), images[n])
+                layer = _layer(kind, known(named), images.get(x))
                 if layer is not None:
                     return layer, x
     return None
@@ -63,8 +52,6 @@ def _matches(n: Any, shape: Any, itself: Callable[[Any], Any], named: dict[str, 
     if not isinstance(n, torch.fx.Node) or getattr(n.target, "__name__", n.target) != name:
         return False
     given = [*n.args, *n.kwargs.values()]
-    if wanted[-1] is ...:
-        given, wanted = given[: len(wanted) - 1], wanted[:-1]
     for order in [given, given[::-1]][: 1 + (name in _COMMUTE)]:
         tried = dict(named)
         if len(order) == len(wanted) and all(map(lambda a, b: _matches(a, b, itself, tried), order, wanted)):
@@ -73,20 +60,12 @@ def _matches(n: Any, shape: Any, itself: Callable[[Any], Any], named: dict[str, 
     return False
 
 
-def _layer(kind: str, named: dict[str, Any], x: Any, y: tuple[int, ...]) -> Any:
-    """The layer of a kind from images x to images y, None where what stands in it is not known."""
+def _layer(kind: str, named: dict[str, Any], x: Any) -> Any:
+    """The layer of a kind, of images x; None where what stands in it is not known."""
     if x is None:
         return None
     if kind == "gelu":
         return layers.Activation("gelu", approximate="tanh")
-    weight, bias = (named.get(name) for name in ("weight", "bias"))
-    if kind == "rms_norm":
-        eps = named["eps"]
-        known = isinstance(eps, (int, float)) and (weight is None or isinstance(weight, torch.Tensor))
-        if not known or (weight is not None and tuple(weight.shape) != x[-1:]):
-            return None
-        return layers.RMSNorm(weight, eps)
-    weight = named["matrix"].T if isinstance(named.get("matrix"), torch.Tensor) else weight
-    if not isinstance(weight, torch.Tensor) or not (bias is None or isinstance(bias, torch.Tensor)):
-        return None
-    return layers.Linear(weight, bias) if x[:-1] == y[:-1] else None
+    weight, eps = named.get("weight"), named["eps"]
+    known = isinstance(eps, (int, float)) and (weight is None or isinstance(weight, torch.Tensor))
+    return layers.RMSNorm(weight, eps) if known and (weight is None or tuple(weight.shape) == x[-1:]) else None
