@@ -326,6 +326,47 @@ def test_inputs_that_are_written():
     assert not made[0].why
 
 
+def test_sizes_that_vary_in_views():
+    """Lengths of a text are numbers among the inputs of a graph, and what is computed of them."""
+
+    def forward(m, ids):
+        x = m.embed(ids)
+        n, length, size = x.shape
+        y = m.linear(x).view(n, length, 2, size // 2).transpose(1, 2)
+        y = functional.scaled_dot_product_attention(y, y, y, is_causal=True).transpose(1, 2).reshape(n, length, size)
+        return (y + m.positions[:length]).view(-1, size), torch.arange(length * 2), x[:, length // 2 :]
+
+    parts = {"embed": nn.Embedding(20, 8), "linear": nn.Linear(8, 8), "positions": nn.Parameter(torch.randn(30, 8))}
+    net, made = Given(forward, **parts), []
+    fast = torch.compile(net, backend=lambda *given: made.append(nbt.backend(*given)) or made[-1], dynamic=True)
+    for length in (5, 7, 6) * 4:
+        ids = torch.randint(20, (2, length))
+        for y, want in zip(fast(ids), net(ids), strict=True):
+            torch.testing.assert_close(y, want, rtol=1e-4, atol=1e-5)
+        fast(ids)[1].zero_()  # what is computed once is not the plan's
+    assert not made[-1].why and len(made[-1]._kinds) == 3
+
+
+def test_parameters_that_change_all_the_time():
+    net = nn.Linear(3, 2).eval()
+    fast, made = compiled(net)
+    x = torch.randn(2, 3)
+    for _ in range(compiler.MOST_KINDS):
+        torch.testing.assert_close(fast(x), net(x))
+        net.weight.mul_(1.1)
+    with pytest.warns(UserWarning, match="its parameters change all the time"):
+        torch.testing.assert_close(fast(x), net(x))
+    net.weight.mul_(1.1)
+    torch.testing.assert_close(fast(x), net(x))
+    used, made = compiled(net)
+    for _ in range(compiler.MOST_KINDS + 3):  # as between the epochs of a training
+        for _ in range(compiler._WORTH + 1):
+            found = used(x)
+        torch.testing.assert_close(found, net(x))
+        net.weight.mul_(0.9)
+    assert not made[0].why
+
+
 def writes_to_a_mask(m, x, mask):
     opened = mask[:, None, None]
     attended = functional.scaled_dot_product_attention(x, x, x, attn_mask=opened)

@@ -117,6 +117,18 @@ def test_concatenations_along_any_dimension(axis, layout):
     np.testing.assert_allclose(both(net, x), want, rtol=0, atol=1e-6)
 
 
+def test_values_that_are_known_are_copied_for_the_caller():
+    values = array(3, 4)
+    net = numbaprims.fuse(Wired([(Constant(values), (0,)), (Add(), (0, 1))], (1, 2)), (2, 3, 4))
+    for _ in range(3):
+        known, total = net(np.ones((2, 3, 4), np.float32))
+        assert np.array_equal(known, np.stack([values] * 2)) and np.array_equal(total, known + 1)
+        known[:] = 0
+    alone = numbaprims.fuse(Constant(values), (2, 3, 4))
+    alone(array(2, 3, 4))[:] = 7
+    assert np.array_equal(alone(array(2, 3, 4))[0], values)
+
+
 def test_refusals():
     x = array(2, 3, 4)
     net = numbaprims.fuse(Wired([(Given((2, 3, 4)), ()), (Add(), (0, 1))], (2, 0)), x.shape)

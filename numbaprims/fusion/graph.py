@@ -46,10 +46,16 @@ class Graph:
         self.nodes = [Node(Layer(), (), shape, "x")]
         self.results: list[int] = []
         last = self._build(layers, 0, "")
-        self.results = self.results or [last]
+        self.results = [self._own(value) for value in self.results or [last]]
         self.last = self.results[-1]
         self.given = [value for value, node in enumerate(self.nodes) if value and not node.inputs]
         """What it is called with beside its input."""
+
+    def _own(self, value: int) -> int:
+        """A result, or a copy of values that are known."""
+        node = self.nodes[value]
+        known_values = isinstance(node.layer, known.Constant)
+        return self._node(known.Activation("identity"), (value,), node.path) if known_values else value
 
     @property
     def readers(self) -> Counter[int]:

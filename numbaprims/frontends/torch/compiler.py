@@ -23,13 +23,22 @@ MOST_KINDS = 8
 _MOST_SEEN = 1000
 #: How often a kind comes of a graph whose sizes vary until it is planned, which takes as long as 20 to 50 calls.
 OFTEN = 3
-
+#: Calls that are worth a plan.
+_WORTH = 20
 
 _POINTER, _VERSION = operator.methodcaller("data_ptr"), operator.attrgetter("_version")
 #: Functions of Python's that write to their first operand.
 _WRITES = ("setitem", "iadd", "isub", "imul", "itruediv", "ipow")
 #: Functions that read the size of a tensor only.
 _BY_SIZE = ("new_zeros", "new_ones", "new_full", torch.zeros_like, torch.ones_like, torch.full_like)
+_SIZES = ("size", "dim", "numel", getattr)
+
+
+def _of_sizes(n: Any, value: Any) -> bool:
+    """Whether a node reads sizes only, which are fixed where a graph is planned; so are inputs that are numbers."""
+    return n.target in _BY_SIZE or (
+        not isinstance(value, torch.Tensor) and (n.op == "placeholder" or n.target in _SIZES)
+    )
 
 
 class _Written(Unknown):
@@ -80,8 +89,8 @@ class _Values(torch.fx.Interpreter):
         if n.op == "output":
             return value
         self.places[n] = _place(value)
-        once = n.target in _BY_SIZE or all(each in self.fixed for each in given)
-        if n.op != "placeholder" and once and n not in self.moving:
+        once = n.op != "placeholder" and all(each in self.fixed for each in given)
+        if (once or _of_sizes(n, value)) and n not in self.moving:
             self.fixed.add(n)
         elif n not in self.fixed and all(each in self.fixed or each in self.before for each in given):
             floats = isinstance(value, torch.Tensor) and value.is_floating_point() and value.ndim > 1
@@ -103,7 +112,7 @@ class _Compiled(Reader):
         """What the network is called with beside x."""
 
     def run_node(self, n: Any) -> Any:
-        if n in self.kinds.fixed and (n.op == "placeholder" or n.target in _BY_SIZE):
+        if n in self.kinds.fixed and not all(each in self.constants for each in n.all_input_nodes or [n]):
             value = torch.fx.Interpreter.run_node(self, n)
             self.constants[n] = value.detach() if isinstance(value, torch.Tensor) else value
             return value
@@ -156,7 +165,8 @@ class _Parts(NamedTuple):
         of = {"network": y if isinstance(y, tuple) else (y,), "before": found}
         if any(kind == "rows" for kind, _ in self.results):
             of["rows"] = tuple(each.flatten(0, 1) if each.ndim > 1 else each for each in of["network"])
-        return tuple(value if kind == "value" else of[kind][value] for kind, value in self.results)
+        # what is computed once is the plan's own
+        return tuple(_fresh([value])[0] if kind == "value" else of[kind][value] for kind, value in self.results)
 
 
 def _fresh(inputs: Sequence[Any]) -> list[Any]:
@@ -252,7 +262,7 @@ def _planned(module: Any, fixed: set[Any], inputs: Sequence[Any], options: dict[
     pairs = [*zip(parts(*given), answer, strict=True), *(zip(given, after, strict=True) if writes else ())]
     if not all(same_numbers(x, y) for x, y in pairs if isinstance(x, torch.Tensor)):
         raise Unknown("the network gives other numbers than torch")
-    return _Planned(parts, values.fixed & {*_places(module)}, writes, answer)
+    return _Planned(parts, values.fixed & fixed, writes, answer)
 
 
 def _devices(inputs: Sequence[Any]) -> list[Any]:
@@ -313,6 +323,8 @@ class Compiled:
         self.module, self.options = module, options
         self._fix({node for node, each in zip(_places(module), static, strict=True) if each})
         self._kinds: dict[Any, tuple[Any, Any]] = {}
+        self._calls, self._wasted = 0, 0
+        """Calls of the latest plan, and how many plans in turn had few, since parameters had changed."""
         self._seen = collections.Counter[Any]()
         """How often kinds of inputs came where sizes vary: of a text that grows, not each length is planned."""
         self.why = ""
@@ -337,12 +349,19 @@ class Compiled:
         key, held, varies = self._state(inputs)
         parts, of = self._kinds.get(key, (None, None))
         if of == held or (of is not None and parts is None):
+            self._calls += 1
             return (parts or self.module)(*inputs)
-        if of is None:
+        if of is not None:
+            self._wasted, self._calls = self._wasted + 1 if self._calls < _WORTH else 0, 0
+        else:
             self._seen[key] += varies and len(self._seen) < _MOST_SEEN
             if len(self._kinds) >= MOST_KINDS or (varies and self._seen[key] < OFTEN):
                 return self.module(*inputs)
-        found = self._planned(inputs)
+        found = None
+        if self._wasted < MOST_KINDS:
+            found = self._planned(inputs)
+        else:
+            self._left("its parameters change all the time")
         key, held, _ = self._state(inputs)  # of inputs that the graph writes to none is held
         self._kinds[key] = found and found.parts, held
         if found is None:
@@ -356,14 +375,18 @@ class Compiled:
             with torch.inference_mode(False), torch.no_grad(), kept(self.module, _devices(inputs)):
                 found = _planned(self.module, self._fixed, inputs, self.options)
         except Exception as error:  # torch runs the graph then, and raises what is to be raised
-            self.why = str(error).partition("\n")[0]
-            nodes = len(self.module.graph.nodes)
-            warnings.warn(f"numbaprims: torch runs a graph of {nodes} nodes itself: {self.why}", stacklevel=2)
+            self._left(str(error).partition("\n")[0])
             return None
         self.why = ""
         if found.fixed != self._fixed:
             self._fix(found.fixed)
         return found
+
+    def _left(self, why: str) -> None:
+        """Say why torch runs the graph."""
+        self.why = why
+        nodes = len(self.module.graph.nodes)
+        warnings.warn(f"numbaprims: torch runs a graph of {nodes} nodes itself: {why}", stacklevel=3)
 
 
 def backend(module: Any, inputs: Sequence[Any], *, options: dict[str, Any] | None = None) -> Callable[..., Any]:
