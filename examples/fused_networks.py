@@ -90,13 +90,17 @@ _LLAMA = {
     "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12,
     "num_key_value_heads": 4,
 }  # fmt: skip
+_WHISPER = {
+    "d_model": 512, "encoder_layers": 6, "encoder_attention_heads": 8, "encoder_ffn_dim": 2048,
+    "decoder_attention_heads": 8,
+}  # fmt: skip
 #: name -> model and configuration of transformers, what the configuration says, and what the model is given
 TEXTS: dict[str, tuple[str, str, dict[str, Any], tuple[str, ...]]] = {
     "bert": ("BertModel", "BertConfig", {}, ("input_ids", "attention_mask")),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"use_cache": False}, ("input_ids", "attention_mask")),
     "llama": ("LlamaForCausalLM", "LlamaConfig", {"use_cache": False, **_LLAMA}, ("input_ids", "attention_mask")),
     "t5": ("T5EncoderModel", "T5Config", {}, ("input_ids",)),
-    "whisper": ("WhisperModel", "WhisperConfig", {"d_model": 512, "encoder_ffn_dim": 2048}, ("input_features",)),
+    "whisper": ("WhisperModel", "WhisperConfig", _WHISPER, ("input_features",)),
 }
 
 
@@ -182,7 +186,7 @@ def measured(
     torch._dynamo.reset()
     compiled = torch.compile(net, backend="numbaprims")
     calls: dict[str, Callable[[], Any]] = {"torch": lambda: net(*inputs), "compile": lambda: compiled(*inputs)}
-    if len(inputs) == 1 and inputs[0].is_floating_point():
+    if not isinstance(net, Text):  # which torch.fx does not trace
         fused = nbt.fuse(net, *inputs)
         calls["fuse"] = lambda: fused(*inputs)
     if inputs[0].ndim == 4:
