@@ -303,6 +303,45 @@ def test_caches_that_are_written():
         torch.testing.assert_close(ours, want, rtol=1e-4, atol=1e-5)
 
 
+def test_a_write_that_is_lost_is_found(monkeypatch):
+    monkeypatch.setattr(compiler._Compiled, "_may_write", lambda self, node: False)
+    net = Given(lambda m, x: m.linear(x.add_(1.0)), linear=nn.Linear(4, 4))
+    ours, torchs = torch.ones(2, 3, 4), torch.ones(2, 3, 4)
+    with pytest.warns(UserWarning, match="other numbers than torch"):
+        torch.testing.assert_close(compiled(net)[0](ours), net(torchs))
+    assert torch.equal(ours, torchs)
+
+
+def test_what_is_written_out_and_written_to():
+    """A gelu of which the first factor was changed behind the second's, and norms with weights of rows."""
+
+    def forward(m, x):
+        y = m.linear(x)
+        gate = 1.0 + torch.tanh(0.7978845608028654 * (y + 0.044715 * torch.pow(y, 3.0)))
+        y.mul_(2.0)
+        z = 0.5 * y * gate
+        return m.weight * (z * torch.rsqrt(z.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+    net = Given(forward, linear=nn.Linear(4, 4), weight=nn.Parameter(torch.rand(3, 1)))
+    fast, made = compiled(net)
+    for _ in range(2):
+        x = torch.randn(2, 3, 4)
+        torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
+    assert not made[0].why
+
+
+def test_keys_that_are_repeated_along_the_length():
+    """Which look like groups of keys."""
+
+    def forward(m, x):
+        q = m.linear(x)
+        k = q[:, :, None].expand(-1, -1, 2, -1, -1).reshape(2, 2, 6, 4)
+        return functional.scaled_dot_product_attention(q, k, k, attn_mask=m.mask)
+
+    net = Given(forward, linear=nn.Linear(4, 4), mask=nn.Parameter(torch.randn(3, 6)))
+    same(net, torch.randn(2, 2, 3, 4))
+
+
 def test_groups_of_keys_are_read_where_they_lie():
     fast, made = compiled(Cache())
     fast(torch.zeros(1, 1).long(), torch.zeros(1, 1, 6, 4), torch.zeros(1, 1, 6, 4), torch.zeros(1).long())

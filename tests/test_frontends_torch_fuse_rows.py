@@ -104,6 +104,7 @@ COPIES = {
     "repeated": (lambda x: x.repeat_interleave(2, dim=1), (2, 3, 8), True),
     "one by one": (lambda x: x.flip(2), (2, 3, 8), False),
     "padded": (lambda x: functional.pad(x, (0, 0, 1, 0)), (2, 3, 8), False),
+    "of another run": (lambda x: x.flatten(1)[:, torch.arange(4, 20).view(2, 8)], (2, 3, 8), False),
     "of another image": (lambda x: x.roll(1, dims=0), (2, 3, 8), False),
 }
 
@@ -114,6 +115,34 @@ def test_elements_by_their_numbers(what):
     net = Made(lambda m, x: function(m.linear(x)) * 2, linear=nn.Linear(shape[-1], shape[-1]))
     fused = agrees(net, torch.randn(shape))
     assert (layers.Gather in kinds(fused)) == known == (called(fused) == [])
+
+
+def test_what_is_put_around_one_image():
+    """Where functions are tried on one image, whose first element has a number of its own."""
+    torch._dynamo.reset()
+    net, made = Made(lambda m, x: functional.pad(m.linear(x), (0, 0, 1, 2)), linear=nn.Linear(8, 8)), []
+    fast = torch.compile(net, backend=lambda *given: made.append(nbt.backend(*given)) or made[-1])
+    with torch.no_grad():
+        x = torch.randn(1, 3, 8)
+        torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
+    assert not made[0].why
+
+
+def test_masks_of_all_rows():
+    """A mask of each window, once for each image, is one of the windows."""
+
+    def forward(self, x):
+        y, mask = self.linear(x).view(-1, 1, 3, 8), self.mask.repeat(len(x), 1, 1, 1)
+        return functional.scaled_dot_product_attention(y, y, y, attn_mask=mask).view(x.shape) + x
+
+    torch._dynamo.reset()
+    net, made = Made(forward, linear=nn.Linear(8, 8), mask=nn.Parameter(torch.randn(2, 1, 3, 3))), []
+    fast = torch.compile(net, backend=lambda *given: made.append(nbt.backend(*given)) or made[-1])
+    with torch.no_grad():
+        x = torch.randn(3, 6, 8)
+        torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
+    [(parts, _)] = made[0]._kinds.values()
+    assert not made[0].why and len(parts.network._segments) == 1
 
 
 def test_what_reads_along_the_rows_is_called():

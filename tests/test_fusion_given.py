@@ -105,6 +105,15 @@ def test_results_around_functions_that_are_called():
     assert len(net._segments) == 3
 
 
+def test_images_are_counted_by_values_of_images():
+    """In front of which what is given once for all images is numbered."""
+    x, given = array(2, 3, 4), array(1, 3, 4, seed=5)
+    steps = [(Given((1, 3, 4)), ()), (Call(np.tanh, (3, 4)), (0,)), (Multiply(), (2, 1)), (Concat([[], RELU]), (3, 2))]
+    net = numbaprims.fuse(Wired(steps), x.shape)
+    want = np.concatenate([np.tanh(x) * given, np.maximum(np.tanh(x), 0)], 1)
+    np.testing.assert_allclose(both(net, x, given), want, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("axis", [1, 2, 3])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_concatenations_along_any_dimension(axis, layout):

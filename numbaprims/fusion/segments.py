@@ -82,14 +82,13 @@ class Program:
     def run(self, bound: Bound, given: Sequence[Any], out: Any) -> Iterator[tuple[Item, Any]]:
         """Each item with its result, one after another."""
         place, runs = bound
-        values, buffers = dict(zip(self.given, given, strict=True)), dict[int, Any]()
-        (last,) = self.graph.results if out is not None else (None,)
+        last, values, buffers = self.graph.last, dict(zip(self.given, given, strict=True)), dict[int, Any]()
         images = given[0].shape[0]
         pieced = getattr(settings.current().trial, "pieced", None)
 
         def room(value: int) -> Any:
             """Where a value has to be written; None: anywhere."""
-            if value == last:
+            if value == last and out is not None:
                 return out
             if value in self.home:
                 parent, cut = self.home[value]
