@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from numbaprims.frontends import torch as nbt  # noqa: E402
 from numbaprims.frontends.torch import compiler  # noqa: E402
+from numbaprims.frontends.torch.fuse_trace import same_numbers  # noqa: E402
 from numbaprims.fusion import layers  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
@@ -171,6 +172,33 @@ def test_bfloat16():
     net = Given(lambda m, x: m.two(m.one(x)), one=Norm(16).bfloat16(), two=Norm(16).bfloat16())
     _, network = same(net, torch.rand(2, 3, 16).bfloat16())
     assert kinds(network)[1:] == [layers.RMSNorm] * 2 and network.dtype == "bfloat16"
+
+
+def test_the_same_numbers_of_two_bytes():
+    """Up to what many layers round, which is much of single numbers near 0."""
+    y = torch.zeros(1000).bfloat16()
+    y[:50] = torch.randn(50)
+    x, odd = y.clone(), y.clone()
+    x[60] += 0.02
+    odd[70] = torch.inf
+    far = torch.where(torch.arange(1000) == 60, 5.0, y.float()).bfloat16()
+    assert same_numbers(x, y) and same_numbers(y, y) and same_numbers(odd, odd)
+    assert not any(
+        same_numbers(each, y) for each in (1.2 * y, far, odd, torch.full_like(y, torch.nan), y[1:], y.float())
+    )
+    assert not same_numbers(odd, torch.where(odd.isinf(), -torch.inf, odd.float()).bfloat16())
+
+
+def test_inputs_that_are_read_late():
+    """Floats of another type than the batch, of which something is computed before it is asked for."""
+
+    def forward(m, x, places):
+        angles = places[:, :, None].float() * m.speed
+        y = m.linear(x)
+        return y * torch.cat((angles, angles), -1).cos().to(torch.bfloat16) + y
+
+    net = Given(forward, linear=nn.Linear(8, 8).bfloat16(), speed=nn.Parameter(torch.rand(4)))
+    same(net, torch.randn(2, 5, 8).bfloat16(), torch.arange(10).view(2, 5), calls=["cos"])
 
 
 def test_products_of_rows_and_gelu_written_out():

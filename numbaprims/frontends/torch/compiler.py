@@ -110,6 +110,8 @@ class _Compiled(Reader):
         self.images_tried = len(self.example)
         self.given: list[Any] = []
         """What the network is called with beside x."""
+        self.shapes: dict[Any, tuple[int, ...]] = {}
+        """Tensors that it may be called with."""
 
     def run_node(self, n: Any) -> Any:
         if n in self.kinds.fixed and not all(each in self.constants for each in n.all_input_nodes or [n]):
@@ -120,8 +122,10 @@ class _Compiled(Reader):
             value = torch.fx.Interpreter.run_node(self, n)
             if n is self.first:
                 self.numbers[n] = 0
-            elif n in self.kinds.begin and self._is_batch(value):
-                self._give(n, value)
+            elif isinstance(value, torch.Tensor):
+                self.shapes[n] = tuple(value.shape)
+                if n in self.kinds.begin and self._is_batch(value):
+                    self._give(n)
             self.images[n] = tuple(value.shape[1:]) if isinstance(value, torch.Tensor) else ()
             return value
         return super().run_node(n)
@@ -136,16 +140,15 @@ class _Compiled(Reader):
         """An input that is written to is given to the network, which has it written to in its turn."""
         return node.args[0] in self.given or node.args[0] is self.first
 
-    def _give(self, n: Any, value: Any) -> None:
+    def _give(self, n: Any) -> None:
         self.given.append(n)
-        self._add(n, layers.Given(tuple(value.shape)))
+        self._add(n, layers.Given(self.shapes[n]))
 
     def _is_value(self, node: Any) -> bool:
         if node not in self.numbers and (node in self.kinds.before or node in self.kinds.begin):
-            value = self.env[node]
-            if not isinstance(value, torch.Tensor):
+            if node not in self.shapes:
                 raise Unknown(f"{node.name} is a number of each call")
-            self._give(node, value)
+            self._give(node)
         return node in self.numbers
 
 

@@ -84,6 +84,12 @@ def same_numbers(x: Any, y: Any) -> bool:
     if not x.is_floating_point() or not x.numel():
         return torch.equal(x, y)
     tolerance = torch.finfo(x.dtype).eps ** 0.5
+    if x.itemsize < 4:  # what many layers round shows in single numbers near 0: by norms
+        odd = ~(x.isfinite() & y.isfinite())
+        if not torch.allclose(x[odd], y[odd], equal_nan=True):
+            return False
+        x, y = (each.double().masked_fill(odd, 0) for each in (x, y))
+        return all(float((x - y).norm(p=p)) <= tolerance * float(y.norm(p=p)) for p in (2, torch.inf))
     size = float(y.nan_to_num(0, 0, 0).abs().mean())
     return torch.allclose(x, y, rtol=tolerance, atol=tolerance * size, equal_nan=True)
 
