@@ -128,7 +128,11 @@ class _Compiled(Reader):
                     self._give(n)
             self.images[n] = tuple(value.shape[1:]) if isinstance(value, torch.Tensor) else ()
             return value
-        return super().run_node(n)
+        value = super().run_node(n)
+        if isinstance(value, torch.Tensor) and n not in self.numbers and n not in self.constants:
+            if all(each.op == "output" for each in n.users):  # a result that is no batch, as a loss
+                self._called(n, value)
+        return value
 
     def _once(self, value: Any) -> Any:
         images = len(self.example)
@@ -161,6 +165,8 @@ class _Parts(NamedTuple):
     given: int
     results: tuple[tuple[str, Any], ...]
     """Of each result, who gives it: ("network", "rows" of it, or "before", its number), or ("value", itself)."""
+    orders: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Results that lie in another order than torch's, which may be asked for views, and torch's strides."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         found = self.before(*inputs)  # and behind them what writes to them gives
@@ -169,7 +175,27 @@ class _Parts(NamedTuple):
         if any(kind == "rows" for kind, _ in self.results):
             of["rows"] = tuple(each.flatten(0, 1) if each.ndim > 1 else each for each in of["network"])
         # what is computed once is the plan's own
-        return tuple(_fresh([value])[0] if kind == "value" else of[kind][value] for kind, value in self.results)
+        given = [_fresh([value])[0] if kind == "value" else of[kind][value] for kind, value in self.results]
+        for at, stride in self.orders:
+            given[at] = given[at].new_empty_strided(given[at].shape, stride).copy_(given[at])
+        return tuple(given)
+
+    def ordered(self, found: Sequence[Any], answer: Sequence[Any]) -> _Parts:
+        """With the strides of torch's results."""
+        pairs = [(at, x, y) for at, (x, y) in enumerate(zip(found, answer, strict=True)) if isinstance(x, torch.Tensor)]
+        return self._replace(
+            orders=tuple((at, y.stride()) for at, x, y in pairs if _steps(x) != _steps(y) and _is_dense(y))
+        )
+
+
+def _steps(x: Any) -> tuple[int, ...]:
+    """The strides of a tensor that matter."""
+    return tuple(step for size, step in zip(x.shape, x.stride(), strict=True) if size > 1) if x.numel() else ()
+
+
+def _is_dense(x: Any) -> bool:
+    """Whether the elements of a tensor lie side by side, in some order."""
+    return bool(1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True)) == x.numel())
 
 
 def _fresh(inputs: Sequence[Any]) -> list[Any]:
@@ -239,7 +265,7 @@ def _planned(module: Any, fixed: set[Any], inputs: Sequence[Any], options: dict[
     reader = _Compiled(module, values, first)
     reader.run(*_fresh(inputs))
     copied = {n for n in (first, *reader.given) if _is_early(n, values)}
-    if not any(reads for _, reads in reader.steps):
+    if all(isinstance(layer, layers.Call) for layer, reads in reader.steps if reads):
         raise Unknown("it has no layers")
     wanted, results = list[Any](), list[tuple[str, Any]]()
     outside = [first, *reader.given]
@@ -262,10 +288,11 @@ def _planned(module: Any, fixed: set[Any], inputs: Sequence[Any], options: dict[
     )
     before = _only(module, [*outside, *values.writing], reader.constants, copied)
     parts, given = _Parts(before, network, len(reader.given), tuple(results)), _fresh(inputs)
-    pairs = [*zip(parts(*given), answer, strict=True), *(zip(given, after, strict=True) if writes else ())]
+    found = parts(*given)
+    pairs = [*zip(found, answer, strict=True), *(zip(given, after, strict=True) if writes else ())]
     if not all(same_numbers(x, y) for x, y in pairs if isinstance(x, torch.Tensor)):
         raise Unknown("the network gives other numbers than torch")
-    return _Planned(parts, values.fixed & fixed, writes, answer)
+    return _Planned(parts.ordered(found, answer), values.fixed & fixed, writes, answer)
 
 
 def _devices(inputs: Sequence[Any]) -> list[Any]:
@@ -324,6 +351,8 @@ class Compiled:
 
     def __init__(self, module: Any, static: Sequence[bool], options: dict[str, Any]) -> None:
         self.module, self.options = module, options
+        self._own = *module.parameters(), *module.buffers()
+        """What is part of the graph and no input: of torch 2.4, and where its own compiler is to hold weights."""
         self._fix({node for node, each in zip(_places(module), static, strict=True) if each})
         self._kinds: dict[Any, tuple[Any, Any]] = {}
         self._calls, self._wasted = 0, 0
@@ -341,7 +370,7 @@ class Compiled:
 
     def _state(self, inputs: Sequence[Any]) -> tuple[Any, Any, bool]:
         """The kind of inputs, where the parameters are and how often they were written to, and whether sizes vary."""
-        moving, static = [inputs[at] for at in self._moving], self._parameters(inputs)[:-1]
+        moving, static = [inputs[at] for at in self._moving], (*self._parameters(inputs)[:-1], *self._own)
         key = tuple((x.shape, x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else x for x in moving)
         held = [*map(_POINTER, static)]
         with contextlib.suppress(RuntimeError):  # tensors of inference mode, which do not say it
