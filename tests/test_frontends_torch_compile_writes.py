@@ -39,7 +39,10 @@ def test_constants_are_written_before_they_are_read():
         other = torch.zeros(4)
         part = other[1:]
         part += 5.0
-        return m.linear(x) + mask * other
+        late = m.linear.bias * 2.0
+        late[1:] = 7.0
+        late.mul_(other)
+        return m.linear(x) + mask * other + late
 
     same(Given(forward, linear=nn.Linear(4, 4)), torch.randn(3, 4, 4))
 
@@ -110,7 +113,7 @@ def test_caches_that_are_written():
 
 
 def test_a_write_that_is_lost_is_found(monkeypatch):
-    monkeypatch.setattr(compiler._Compiled, "_may_write", lambda self, node: False)
+    monkeypatch.setattr(compiler._Compiled, "may_write", lambda self, node: False)
     net = Given(lambda m, x: m.linear(x.add_(1.0)), linear=nn.Linear(4, 4))
     ours, torchs = torch.ones(2, 3, 4), torch.ones(2, 3, 4)
     with pytest.warns(UserWarning, match="other numbers than torch"):
@@ -133,6 +136,24 @@ def test_what_is_written_out_and_written_to():
     for _ in range(2):
         x = torch.randn(2, 3, 4)
         torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
+    assert not made[0].why
+
+
+def test_writes_that_nobody_reads():
+    """The last of what a graph does."""
+
+    def forward(m, x, cache, length):
+        y = m.linear(x)
+        cache.index_copy_(1, length, y)
+        return y * 2
+
+    net, x = Given(forward, linear=nn.Linear(4, 4)), torch.randn(2, 1, 4)
+    fast, made = compiled(net)
+    for at in range(3):
+        ours, torchs, length = torch.zeros(2, 5, 4), torch.zeros(2, 5, 4), torch.tensor([at])
+        torch.testing.assert_close(fast(x, ours, length), net(x, torchs, length), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-5)
+        assert torchs.any()
     assert not made[0].why
 
 
@@ -196,6 +217,12 @@ def writes_to_a_parameter(m, x):
     return m.linear(x)
 
 
+def adds_to_a_parameter(m, x):
+    bias = m.linear.bias
+    bias += 1.0
+    return m.linear(x)
+
+
 def draws(m, x):
     return m.linear(x) + torch.rand(4)
 
@@ -211,6 +238,7 @@ def of_integers(m, x):
 
 TORCHS = {
     "a parameter is written": (writes_to_a_parameter, "writes to a parameter"),
+    "a parameter is added to": (adds_to_a_parameter, "writes to a parameter"),
     "random numbers": (draws, "draws random numbers"),
     "autocast inside": (casts, "autocast is on in it"),
     "functions of functions": (lambda m, x: torch.func.vmap(m.linear)(x), "functions of torch.func"),

@@ -4,9 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
+from torch_compile_cases import compiled, fresh  # noqa: E402, F401
 from torch_fuse_cases import Made, agrees, called  # noqa: E402
 
-from numbaprims.frontends import torch as nbt  # noqa: E402
 from numbaprims.fusion import layers  # noqa: E402
 
 nn = torch.nn
@@ -59,10 +59,10 @@ FORWARDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("by_compile", [False, True])
 @pytest.mark.parametrize("images", [1, 2])
 @pytest.mark.parametrize("what", FORWARDS)
-def test_rows(what, images, compiled):
+def test_rows(what, images, by_compile):
     forward, shape = FORWARDS[what]
     parts = {
         "norm": nn.LayerNorm(8), "weight": nn.Parameter(torch.randn(12, 8)), "bias": nn.Parameter(torch.randn(8)),
@@ -70,12 +70,10 @@ def test_rows(what, images, compiled):
         "position": nn.Parameter(torch.randn(2, 4, 4)),
     }  # fmt: skip
     net, x = Made(forward, **parts), torch.randn(images, *shape[1:])
-    if not compiled:
+    if not by_compile:
         assert called(agrees(net, x)) == []
         return
-    torch._dynamo.reset()
-    made = []
-    fast = torch.compile(net, backend=lambda *given: made.append(nbt.backend(*given)) or made[-1])
+    fast, made = compiled(net)
     with torch.no_grad():
         for _ in range(3):
             torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
@@ -84,9 +82,8 @@ def test_rows(what, images, compiled):
 
 
 def test_results_of_rows():
-    torch._dynamo.reset()
-    net, made = Made(lambda m, x: (m.linear(x.view(-1, 4)), x.view(-1, 4)), linear=nn.Linear(4, 5)), []
-    fast = torch.compile(net, backend=lambda *given: made.append(nbt.backend(*given)) or made[-1])
+    net = Made(lambda m, x: (m.linear(x.view(-1, 4)), x.view(-1, 4)), linear=nn.Linear(4, 5))
+    fast, made = compiled(net)
     with torch.no_grad():
         x = torch.randn(2, 3, 4)
         for y, want in zip(fast(x) + fast(x), net(x) * 2, strict=True):
@@ -119,9 +116,8 @@ def test_elements_by_their_numbers(what):
 
 def test_what_is_put_around_one_image():
     """Where functions are tried on one image, whose first element has a number of its own."""
-    torch._dynamo.reset()
-    net, made = Made(lambda m, x: functional.pad(m.linear(x), (0, 0, 1, 2)), linear=nn.Linear(8, 8)), []
-    fast = torch.compile(net, backend=lambda *given: made.append(nbt.backend(*given)) or made[-1])
+    net = Made(lambda m, x: functional.pad(m.linear(x), (0, 0, 1, 2)), linear=nn.Linear(8, 8))
+    fast, made = compiled(net)
     with torch.no_grad():
         x = torch.randn(1, 3, 8)
         torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
@@ -135,9 +131,8 @@ def test_masks_of_all_rows():
         y, mask = self.linear(x).view(-1, 1, 3, 8), self.mask.repeat(len(x), 1, 1, 1)
         return functional.scaled_dot_product_attention(y, y, y, attn_mask=mask).view(x.shape) + x
 
-    torch._dynamo.reset()
-    net, made = Made(forward, linear=nn.Linear(8, 8), mask=nn.Parameter(torch.randn(2, 1, 3, 3))), []
-    fast = torch.compile(net, backend=lambda *given: made.append(nbt.backend(*given)) or made[-1])
+    net = Made(forward, linear=nn.Linear(8, 8), mask=nn.Parameter(torch.randn(2, 1, 3, 3)))
+    fast, made = compiled(net)
     with torch.no_grad():
         x = torch.randn(3, 6, 8)
         torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
@@ -159,14 +154,13 @@ def test_what_reads_along_the_rows_is_called():
 
 def test_products_with_numbers_of_each_call_are_no_copies():
     """Of one image, whose number is 1 where functions are tried."""
-    torch._dynamo.reset()
 
     class Scaled(nn.Linear):
         def forward(self, x, number):
             return number * super().forward(x)
 
-    net, made = Scaled(4, 4).eval(), []
-    fast = torch.compile(net, backend=lambda *given: made.append(nbt.backend(*given)) or made[-1])
+    net = Scaled(4, 4).eval()
+    fast, made = compiled(net)
     with torch.no_grad():
         x = torch.randn(1, 4)
         for number in (2.0, 3.0, 5.0):

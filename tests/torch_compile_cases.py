@@ -4,11 +4,10 @@ import warnings
 
 import pytest
 import torch
+from torch_fuse_cases import Made
 
 from numbaprims.frontends import torch as nbt
 from numbaprims.fusion import layers
-
-nn = torch.nn
 
 
 @pytest.fixture(autouse=True)
@@ -55,15 +54,8 @@ def kinds(network):
     return [type(node.layer) for node in network._graph.nodes]
 
 
-class Given(nn.Module):
-    """A function of tensors with parameters."""
-
-    def __init__(self, function, **parts):
-        super().__init__()
-        self.function = function
-        for name, part in parts.items():
-            setattr(self, name, part)
-        self.eval()
+class Given(Made):
+    """A module of any number of inputs."""
 
     def forward(self, *inputs, **words):
         return self.function(self, *inputs, **words)

@@ -14,6 +14,7 @@ import torch.fx
 
 import numbaprims
 from numbaprims.frontends.torch.fuse import layer_of
+from numbaprims.frontends.torch.fuse_calls import IN_PLACE
 from numbaprims.frontends.torch.fuse_graph import Reader, Unknown, is_written
 from numbaprims.frontends.torch.fuse_trace import kept, output_of, read_ones, same_numbers
 from numbaprims.fusion import layers
@@ -27,8 +28,6 @@ OFTEN = 3
 _WORTH = 20
 
 _POINTER, _VERSION = operator.methodcaller("data_ptr"), operator.attrgetter("_version")
-#: Functions of Python's that write to their first operand.
-_WRITES = ("setitem", "iadd", "isub", "imul", "itruediv", "ipow")
 #: Functions that read the size of a tensor only.
 _BY_SIZE = ("new_zeros", "new_ones", "new_full", torch.zeros_like, torch.ones_like, torch.full_like)
 _SIZES = ("size", "dim", "numel", getattr)
@@ -140,7 +139,7 @@ class _Compiled(Reader):
             return value
         return value[:1] if torch.equal(value, value[:1].expand_as(value)) else value
 
-    def _may_write(self, node: Any) -> bool:
+    def may_write(self, node: Any) -> bool:
         """An input that is written to is given to the network, which has it written to in its turn."""
         return node.args[0] in self.given or node.args[0] is self.first
 
@@ -249,7 +248,8 @@ def _planned(module: Any, fixed: set[Any], inputs: Sequence[Any], options: dict[
             raise Unknown("autocast is on in it")
         if name.endswith("_increment_nesting"):  # which is to be left again, whatever happens
             raise Unknown("functions of torch.func are in it")
-        if n.op != "placeholder" and n.args and n.args[0] in own and (name in _WRITES or name.endswith("_")):
+        written = n.target in IN_PLACE or n.target is operator.setitem or name.endswith("_")
+        if written and n.op != "placeholder" and n.args and n.args[0] in own:
             raise Unknown(f"{n.name} writes to a parameter")
     state = torch.random.get_rng_state()
     values, answer, after = _sorted(module, fixed, inputs)
@@ -282,6 +282,7 @@ def _planned(module: Any, fixed: set[Any], inputs: Sequence[Any], options: dict[
             raise Unknown(f"{node.name} is no batch of values")
     if not wanted:
         raise Unknown("nothing that it gives is computed of a batch of floats")
+    wanted += [reader.numbers[n] for n in reader.writing if reader.may_write(n)]  # also what nobody reads
     steps, wanted = read_ones(reader.steps, wanted)
     network = numbaprims.fuse(
         layers.Wired(steps, wanted), tuple(reader.example.shape), dtype=reader.example.dtype, **options

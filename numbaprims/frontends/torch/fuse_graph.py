@@ -203,7 +203,7 @@ class Reader(torch.fx.Interpreter):
         tensors = [each for each in n.all_input_nodes if each in self.numbers]
         operands, words = n.args[1:], n.kwargs
         rows = self.rows.get(n, 0)
-        if n in self.writing and self._may_write(n):
+        if n in self.writing and self.may_write(n):
             self._called(n, value)
             return
         if n.target in _CONVERSIONS and n.args[0] in self.numbers and _is_itself(value, self._value(n.args[0])):
@@ -297,7 +297,7 @@ class Reader(torch.fx.Interpreter):
 
         return torch.fx.node.map_arg(given, known)
 
-    def _may_write(self, node: Any) -> bool:
+    def may_write(self, node: Any) -> bool:
         """Whether a node writes to what the caller wants to be written to."""
         return False
 
@@ -361,7 +361,7 @@ class Reader(torch.fx.Interpreter):
             target = node.target if module is None else twin_of(module)
             if (node.op, target) == ("call_method", "view") and not isinstance(node.args[1], torch.dtype):
                 target = "reshape"  # the elements of what we compute may lie in another order than torch's
-            if node in self.writing and not self._may_write(node):
+            if node in self.writing and not self.may_write(node):
                 if node is not n or target not in IN_PLACE or n.args[0] not in self.numbers:
                     raise Unknown(f"{node.name} writes to its operand")
                 target = Copied(target)
